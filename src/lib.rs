@@ -1,0 +1,20 @@
+//! `sete`: zero-downtime destructive schema changes in seven reversible stages.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`plan`] | the TOML file, checked without a database |
+//! | [`resolve`] | the plan checked against the live catalog |
+//! | [`stage`] | the seven stages, one file each, engine-neutral: start reading here |
+//! | [`run`] | the drive loop: lease, stage, transition, save, report |
+//! | [`ddl`] | the one door through which every schema statement goes |
+//! | [`walk`], [`pace`] | the way through the table, and how fast |
+//! | [`state`] | what is kept in the database |
+//! | [`engine`] | the boundary to the servers; SQL lives below it |
+//! | [`report`] | events, and the three ways to show them |
+//! | [`cli`] | the only part that knows clap, files and terminals |
+
+pub mod error;
+pub mod finding;
+pub mod plan;
+pub mod secret;
+pub mod stage;

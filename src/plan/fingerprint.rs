@@ -1,0 +1,1 @@
+//! What of a plan may not change once its first stage has run.
