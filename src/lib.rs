@@ -13,8 +13,13 @@
 //! | [`report`] | events, and the three ways to show them |
 //! | [`cli`] | the only part that knows clap, files and terminals |
 
+pub mod change;
+pub mod engine;
 pub mod error;
 pub mod finding;
 pub mod plan;
+pub mod report;
+pub mod resolve;
 pub mod secret;
 pub mod stage;
+pub mod state;

@@ -6,7 +6,7 @@ mod parse;
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Code;
 
@@ -20,6 +20,22 @@ pub struct Problem {
     pub message: String,
     /// For example "did you mean `lock_timeout`?".
     pub help: Option<String>,
+}
+
+/// A table's name; without a schema it is looked up on the search path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TableName {
+    pub schema: Option<String>,
+    pub name: String,
+}
+
+impl std::fmt::Display for TableName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.schema {
+            Some(schema) => write!(f, "{schema}.{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
 }
 
 /// One destructive schema change on one table.
@@ -48,7 +64,7 @@ pub enum EngineKind {
     Mysql,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     Type,
@@ -56,7 +72,7 @@ pub enum Kind {
 }
 
 /// The change itself. This is what the fingerprint covers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     pub kind: Kind,
     /// As written: `schema.table` or `table`, parts may be quoted: `"Order"."user"`.

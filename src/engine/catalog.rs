@@ -1,0 +1,260 @@
+//! What the live catalog says about a plan's table, as plain data. No opinions: those are in `preflight`.
+
+use serde::Serialize;
+
+use crate::plan::TableName;
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Catalog {
+    pub server: Server,
+    /// None when there is no such relation.
+    pub table: Option<Table>,
+    /// The planned type as the server writes it; None when it doesn't exist.
+    pub new_type: Option<TypeFacts>,
+    pub forward: Expression,
+    pub reverse: Expression,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Server {
+    /// For example `postgres 15.18`.
+    pub version: String,
+    /// For example 150018.
+    pub version_number: u32,
+    pub database: String,
+    pub user: String,
+    /// Where we are connected, without credentials.
+    pub address: String,
+    /// A replica, or read-only by setting.
+    pub read_only: Option<String>,
+    pub superuser: bool,
+    /// May switch the user's triggers off for one transaction.
+    pub can_suppress_triggers: bool,
+    /// May create our state schema, or it is there and writable.
+    pub can_keep_state: bool,
+    pub can_walk_physically: bool,
+    /// Timeouts other than 0 that the role or database sets by default: name and value.
+    pub timeouts: Vec<(String, String)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RelationKind {
+    Table,
+    Partitioned,
+    View,
+    MaterializedView,
+    Foreign,
+    Sequence,
+    Temporary,
+    System,
+    Other,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Table {
+    pub name: TableName,
+    /// The server's own number for it; a table dropped and made again has another.
+    pub id: u64,
+    pub kind: RelationKind,
+    pub owner: String,
+    /// Whether our role is the owner or a member of it: needed for every DDL.
+    pub owned_by_us: bool,
+    /// Rights among SELECT, INSERT, UPDATE that our role lacks on it.
+    pub missing_rights: Vec<String>,
+    pub rows: u64,
+    pub bytes: u64,
+    pub columns: Vec<Column>,
+    /// Column numbers in use, dropped ones included, and the most there can be.
+    pub columns_used: u32,
+    pub columns_max: u32,
+    pub key: Option<Key>,
+    pub leaves: Vec<Leaf>,
+    pub partition_key: Vec<String>,
+    /// Plain inheritance: parents and children.
+    pub inherits: Vec<String>,
+    /// Row-level security would hide rows from us.
+    pub rows_hidden: bool,
+    /// How logical replication tells rows apart: `default`, `full`, `nothing`, or the index's columns.
+    pub replica_identity: ReplicaIdentity,
+    /// The publications that carry the table, with their column list if they have one.
+    pub publications: Vec<(String, Option<Vec<String>>)>,
+    pub triggers: Vec<Trigger>,
+    /// Indexes over the old column.
+    pub indexes: Vec<Index>,
+    /// CHECK constraints that mention the old column.
+    pub checks: Vec<Constraint>,
+    /// Foreign keys from the old column.
+    pub foreign_keys: Vec<Constraint>,
+    /// Objects that hang on the old column and that a drop doesn't take along.
+    pub dependents: Vec<Dependent>,
+    /// What a swap of the names must make again: everything that reads the column named `change.from` by its number.
+    pub rebuilds: Vec<Rebuild>,
+    /// The old column's default as the new column's, or why there is none. None without a default.
+    pub new_default: Option<Result<String, String>>,
+    /// The sequence that the old column owns.
+    pub sequence: Option<Sequence>,
+}
+
+impl Table {
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|c| c.name == name)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicaIdentity {
+    Default,
+    Full,
+    Nothing,
+    Index(Vec<String>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Column {
+    pub name: String,
+    /// As the server writes it, length and precision included, schema-qualified unless built in.
+    pub type_name: String,
+    /// Whether the type's equality is equality of bytes, so that it may be compared as it is.
+    pub exact_equality: bool,
+    pub not_null: bool,
+    pub default: Option<String>,
+    pub generated: bool,
+    pub identity: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TypeFacts {
+    pub type_name: String,
+    pub exact_equality: bool,
+}
+
+/// An expression of the plan, as it was tried against the table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Expression {
+    pub sql: String,
+    /// Columns of the table that it may read.
+    pub reads: Vec<String>,
+    /// The type it returns, or the server's message.
+    pub result: Result<String, String>,
+    /// Whether a value of that type is accepted by the column it goes to without a further cast.
+    pub assignable: bool,
+    /// Can't fail and can't lose: the same type, or a cast that the server applies by itself.
+    pub safe: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Key {
+    pub name: String,
+    pub primary: bool,
+    /// Name and type of each column.
+    pub columns: Vec<(String, String)>,
+}
+
+/// A physical table: the table itself, or a partition that holds rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Leaf {
+    pub id: u64,
+    pub file: u64,
+    pub name: TableName,
+    pub rows: u64,
+    pub pages: u32,
+    /// The walk key on this leaf.
+    pub key: Option<Key>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Trigger {
+    pub name: String,
+    pub function: String,
+    /// Would fire for an UPDATE of the new column.
+    pub fires_on_backfill: bool,
+    /// BEFORE, row level, on INSERT or UPDATE.
+    pub before_row: bool,
+    pub ours: bool,
+    pub enabled: bool,
+    pub definition: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Index {
+    pub name: String,
+    pub definition: String,
+    pub unique: bool,
+    /// The name of the constraint that owns it.
+    pub constraint: Option<String>,
+    pub primary: bool,
+    /// Why it can't be copied for the new column: an expression, a predicate over the old column, an operator class.
+    pub not_copyable: Option<String>,
+    /// The statement that builds the same index over the new column: with `{name}`, `{table}` and
+    /// `{concurrently}` left open, since a partitioned table's index is built leaf by leaf.
+    pub template: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Constraint {
+    pub name: String,
+    pub definition: String,
+    /// The same over the new column, or why there is none.
+    pub rewritten: Result<String, String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DependentKind {
+    View,
+    MaterializedView,
+    GeneratedColumn,
+    Policy,
+    Trigger,
+    Rule,
+    Publication,
+    Statistics,
+    ForeignKey,
+    Exclusion,
+    Function,
+}
+
+impl DependentKind {
+    pub fn words(self) -> &'static str {
+        match self {
+            DependentKind::View => "view",
+            DependentKind::MaterializedView => "materialized view",
+            DependentKind::GeneratedColumn => "generated column",
+            DependentKind::Policy => "policy",
+            DependentKind::Trigger => "trigger",
+            DependentKind::Rule => "rule",
+            DependentKind::Publication => "publication",
+            DependentKind::Statistics => "statistics object",
+            DependentKind::ForeignKey => "foreign key",
+            DependentKind::Exclusion => "exclusion constraint",
+            DependentKind::Function => "function",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Dependent {
+    pub kind: DependentKind,
+    pub name: String,
+    pub definition: String,
+    /// False for a function whose text mentions the column: a hint, no more.
+    pub certain: bool,
+}
+
+/// Something that is made again when the names are swapped, with owner, grants and comment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rebuild {
+    pub kind: DependentKind,
+    pub name: String,
+    /// Run before and after the renames, or why it can't be made again.
+    pub statements: Result<(Vec<String>, Vec<String>), String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Sequence {
+    /// Quoted and qualified.
+    pub name: String,
+    pub type_name: String,
+}

@@ -1,0 +1,278 @@
+//! The one boundary between engines. Words are ours; SQL stays below this line.
+//!
+//! An engine is three things: it reads the catalog and applies schema actions ([`Schema`]), it reads and writes rows in
+//! chunks ([`Rows`]), and it keeps our state ([`Store`]). Each is safe to call twice.
+
+pub mod catalog;
+pub mod postgres;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::change::Mapping;
+use crate::error::{Blocker, Result};
+use crate::plan::{Plan, WalkChoice};
+use crate::resolve::{ConstraintSpec, IndexSpec, Resolved};
+use crate::report::Event;
+use crate::state::{Entry, Lease, Origin, Pass, PlanState, Progress, Reject, StageState, StrayWriter, Taken};
+
+pub use catalog::Catalog;
+
+/// One schema action, as data: rendered for `sete plan`, applied by `sete step`. The preview can't lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ddl {
+    AddColumn,
+    DropNewColumn,
+    /// The sync trigger with its function. With `watch`, it also records direct writes to the old column.
+    InstallSync { watch: bool },
+    DropSync,
+    /// Records writes that leave old and new apart; with `watch`, direct writes to the old column instead.
+    InstallObserver { watch: bool },
+    DropObserver,
+    BuildIndex(IndexSpec),
+    DropIndex(IndexSpec),
+    /// Added NOT VALID: checks new writes at once, old rows later.
+    AddConstraint(ConstraintSpec),
+    ValidateConstraint(ConstraintSpec),
+    DropConstraint(ConstraintSpec),
+    /// Cheap because a validated CHECK proves it.
+    SetNotNull,
+    DropNotNull,
+    /// A statement of the user's own from [structure].
+    Statement(String),
+    Analyze,
+    /// Exchanges the two names, sync included. Its own inverse.
+    SwapNames,
+    /// The old column accepts NULL.
+    RelaxOld,
+    /// The old column is NOT NULL again.
+    TightenOld,
+    /// Default and sequence ownership move to the new column.
+    MoveDefault,
+    MoveDefaultBack,
+    DropOldColumn,
+}
+
+/// What an action costs and whom it blocks. Source: the measured DDL table of the project.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Cost {
+    /// Relations that are locked, with the mode in the server's words.
+    pub locks: Vec<(String, &'static str)>,
+    pub class: CostClass,
+    /// A build or a check that blocks nobody has a longer limit: a short one would only leave an invalid index behind.
+    pub online: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CostClass {
+    /// The catalog only: no page of the table is read.
+    Catalog,
+    Scan,
+    Index,
+}
+
+/// How an applied action went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Applied {
+    /// How long it waited for its locks.
+    pub wait: Duration,
+    /// How long it held them.
+    pub hold: Duration,
+}
+
+/// Which way through the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Walk {
+    Key,
+    Physical,
+}
+
+impl Walk {
+    /// The walk that a plan gets on a server that can or can't walk physically.
+    pub fn choose(choice: WalkChoice, physical_possible: bool) -> Walk {
+        match choice {
+            WalkChoice::Key => Walk::Key,
+            WalkChoice::Physical => Walk::Physical,
+            WalkChoice::Auto if physical_possible => Walk::Physical,
+            WalkChoice::Auto => Walk::Key,
+        }
+    }
+}
+
+/// A place in a walk: everything before it has been visited.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watermark {
+    /// Which of the table's leaves (0 unless it is partitioned), by the server's own number for it.
+    pub leaf: u64,
+    /// Changes when the leaf is rewritten, which makes page numbers worthless.
+    pub file: u64,
+    pub at: Place,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// The first page that was not visited.
+    Page(u32),
+    /// The last key that was visited, as text; none before the first.
+    Key(Option<Vec<String>>),
+}
+
+/// A part of the table: from its start up to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Chunk {
+    /// The leaf, quoted and qualified.
+    pub relation: String,
+    pub from: Place,
+    /// `Key(None)` is the end of the table.
+    pub to: Place,
+    /// Where the walk stands once the chunk is done.
+    pub next: Watermark,
+    /// Roughly how many rows the chunk holds.
+    pub rows: u64,
+}
+
+/// Which rows of a chunk are written, and in which direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// new := forward(old) where the new column is still empty.
+    Pending,
+    /// The same, leaving out rows that don't convert.
+    PendingGood,
+    /// new := forward(old) wherever they differ: after a time without sync.
+    Forward,
+    /// old := reverse(new) wherever they differ: the way back from stage 6.
+    Reverse,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
+pub struct Filled {
+    pub rows: u64,
+    pub took: Duration,
+    /// Somebody asked for a pause since the last batch.
+    pub paused: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize)]
+pub struct Compared {
+    pub rows: u64,
+    pub divergent: u64,
+    /// Keys of divergent rows, at most as many as asked for.
+    pub sample: Vec<String>,
+}
+
+/// One sample of the server.
+#[derive(Clone, Debug, PartialEq, Default, Serialize)]
+pub struct Pressure {
+    /// The slowest replica's delay by name. None means unknown, which is not zero.
+    pub lag: Vec<(String, Option<Duration>)>,
+    pub active: u32,
+    /// Sessions that wait for a lock of ours.
+    pub waiting: u32,
+    /// The answer of the plan's own query.
+    pub query: Option<bool>,
+}
+
+/// How a probe of the sync went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Probe {
+    Passed,
+    /// There was no row to try it on; the catalog was checked instead.
+    NoRow,
+    Failed(String),
+}
+
+/// Identifies this runner to others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fence {
+    pub plan: String,
+    pub token: i64,
+}
+
+#[async_trait]
+pub trait Schema: Send + Sync {
+    /// Everything preflight and resolve need, in one look.
+    async fn catalog(&self, plan: &Plan, mapping: &Mapping, origin: Option<&Origin>) -> Result<Catalog>;
+    /// The SQL of an action. Pure.
+    fn render(&self, r: &Resolved, ddl: &Ddl) -> Vec<String>;
+    /// What an action costs. Pure.
+    fn cost(&self, r: &Resolved, ddl: &Ddl) -> Cost;
+    /// Whether the action's effect is there already.
+    async fn present(&self, r: &Resolved, ddl: &Ddl) -> Result<bool>;
+    /// Sessions that hold a lock in the action's way, the oldest transaction first.
+    async fn blockers(&self, r: &Resolved, ddl: &Ddl) -> Result<Vec<Blocker>>;
+    /// Acts once, giving up on a lock after `timeout` with [`crate::error::Code::LockNotGot`].
+    async fn apply(&self, r: &Resolved, ddl: &Ddl, timeout: Duration, fence: &Fence) -> Result<Applied>;
+    /// A real write through the sync trigger, rolled back.
+    async fn probe_sync(&self, r: &Resolved) -> Result<Probe>;
+    /// A real insert without the old column and without the sync, rolled back.
+    async fn probe_insert(&self, r: &Resolved) -> Result<Probe>;
+    /// What still depends on the old column, beyond what a drop takes with it.
+    async fn dependents(&self, r: &Resolved) -> Result<Vec<catalog::Dependent>>;
+}
+
+#[async_trait]
+pub trait Rows: Send + Sync {
+    /// The next part of the table after `after`, about `rows` rows. None at the end.
+    async fn next_chunk(&self, r: &Resolved, walk: Walk, after: Option<&Watermark>, rows: u32) -> Result<Option<Chunk>>;
+    /// Writes a chunk in one short transaction, progress included. Gives up on a held row lock after `lock_wait`.
+    async fn fill(&self, r: &Resolved, chunk: &Chunk, what: Fill, lock_wait: Duration, progress: Option<&Progress>, fence: &Fence) -> Result<Filled>;
+    /// Rows of a chunk whose conversion fails, with the server's messages.
+    async fn bad_rows(&self, r: &Resolved, chunk: &Chunk, limit: u32) -> Result<Vec<Reject>>;
+    /// Rows of a chunk that are pending or, with `differs`, whose columns disagree.
+    async fn compare(&self, r: &Resolved, chunk: &Chunk, what: Compare, sample: u32) -> Result<Compared>;
+    async fn pressure(&self, plan: &Plan) -> Result<Pressure>;
+}
+
+/// What is counted by [`Rows::compare`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compare {
+    /// New is empty though forward(old) is not.
+    Pending,
+    /// Neither direction explains the row.
+    Divergent,
+}
+
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Makes or migrates our tables.
+    async fn prepare(&self) -> Result<()>;
+    /// None when the plan, or our whole schema, is not there.
+    async fn load(&self, plan: &str) -> Result<Option<PlanState>>;
+    async fn list(&self) -> Result<Vec<String>>;
+    /// Does nothing when the plan is there already.
+    async fn create(&self, state: &PlanState) -> Result<()>;
+    async fn take_lease(&self, plan: &str, holder: &str, ttl: Duration) -> Result<Taken>;
+    /// False when another runner has taken over.
+    async fn renew_lease(&self, fence: &Fence, ttl: Duration) -> Result<bool>;
+    async fn release_lease(&self, fence: &Fence) -> Result<()>;
+    async fn lease(&self, plan: &str) -> Result<Option<Lease>>;
+    /// Takes over edits of pacing.
+    async fn save_plan_text(&self, fence: &Fence, text: &str) -> Result<()>;
+    async fn save_stage(&self, fence: &Fence, stage: &StageState) -> Result<()>;
+    async fn save_progress(&self, fence: &Fence, progress: &Progress) -> Result<()>;
+    async fn add_event(&self, plan: &str, token: i64, event: &Event) -> Result<()>;
+    async fn events(&self, plan: &str, limit: u32) -> Result<Vec<Entry>>;
+    async fn add_pass(&self, fence: &Fence, pass: &Pass) -> Result<()>;
+    async fn add_rejects(&self, fence: &Fence, rejects: &[Reject]) -> Result<()>;
+    async fn rejects(&self, plan: &str, limit: u32) -> Result<(u64, Vec<Reject>)>;
+    async fn clear_rejects(&self, fence: &Fence) -> Result<()>;
+    /// Who wrote one column only, folded by writer.
+    async fn stray_writers(&self, plan: &str) -> Result<Vec<StrayWriter>>;
+    /// Writes that the observer has seen.
+    async fn writes_seen(&self, plan: &str) -> Result<u64>;
+    async fn clear_strays(&self, fence: &Fence) -> Result<()>;
+    async fn set_paused(&self, plan: &str, paused: bool) -> Result<()>;
+    /// Removes the plan's rows; our schema too when it was the last.
+    async fn forget(&self, plan: &str) -> Result<()>;
+    /// The server's clock.
+    async fn now(&self) -> Result<jiff::Timestamp>;
+}
+
+pub trait Engine: Schema + Rows + Store {}
+impl<T: Schema + Rows + Store> Engine for T {}

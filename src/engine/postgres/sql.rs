@@ -1,0 +1,104 @@
+//! PostgreSQL text: quoting, and the little that must be understood of a user's expression.
+
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, Tokenizer};
+
+use crate::plan::TableName;
+
+/// An identifier. The only place where one is quoted.
+pub fn ident(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+pub fn qualified(table: &TableName) -> String {
+    match &table.schema {
+        Some(schema) => format!("{}.{}", ident(schema), ident(&table.name)),
+        None => ident(&table.name),
+    }
+}
+
+/// A string constant, for the few statements that take no parameters (DDL, function bodies).
+pub fn literal(text: &str) -> String {
+    let quoted = text.replace('\'', "''");
+    if text.contains('\\') { format!(" E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
+}
+
+/// A dollar-quoted text, with a tag that it doesn't hold.
+pub fn dollar(body: &str) -> String {
+    let tag = (0..).map(|n| format!("$sete{n}$")).find(|tag| !body.contains(tag.as_str())).unwrap_or_default();
+    format!("{tag}{body}{tag}")
+}
+
+fn tokens(sql: &str) -> Option<Vec<Token>> {
+    Tokenizer::new(&PostgreSqlDialect {}, sql).with_unescape(false).tokenize().ok()
+}
+
+/// The name that a word stands for: unquoted ones are folded to lower case.
+fn name_of(token: &Token) -> Option<String> {
+    match token {
+        Token::Word(word) if word.quote_style.is_some() => Some(word.value.replace("\"\"", "\"")),
+        Token::Word(word) => Some(word.value.to_lowercase()),
+        _ => None,
+    }
+}
+
+/// The words of an expression that could be column names: a superset of the columns it reads.
+pub fn names_in(sql: &str) -> Vec<String> {
+    tokens(sql).unwrap_or_default().iter().filter_map(name_of).collect()
+}
+
+/// `sql` with columns renamed, by whole identifiers outside of strings. Function names and types keep theirs.
+/// None when the text can't be taken apart safely.
+pub fn rename_columns(sql: &str, names: &[(&str, &str)]) -> Option<String> {
+    let tokens = tokens(sql)?;
+    if tokens.iter().map(Token::to_string).collect::<String>() != sql {
+        return None;
+    }
+    let solid: Vec<usize> = (0..tokens.len()).filter(|i| !matches!(tokens[*i], Token::Whitespace(_))).collect();
+    let mut out: Vec<String> = tokens.iter().map(Token::to_string).collect();
+    for (n, &i) in solid.iter().enumerate() {
+        let before = n.checked_sub(1).map(|n| &tokens[solid[n]]);
+        let after = solid.get(n + 1).map(|i| &tokens[*i]);
+        let is_type = matches!(before, Some(Token::DoubleColon)) || matches!(before, Some(Token::Word(w)) if w.keyword == Keyword::AS);
+        let is_qualifier = matches!(after, Some(Token::LParen | Token::Period));
+        if let Some(to) = name_of(&tokens[i]).filter(|_| !is_type && !is_qualifier).and_then(|n| names.iter().find(|(from, _)| *from == n)) {
+            out[i] = ident(to.1);
+        }
+    }
+    Some(out.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_names_are_quoted() {
+        assert_eq!(ident("a\"b"), "\"a\"\"b\"");
+        assert_eq!(qualified(&TableName { schema: Some("tenant-1".into()), name: "Order".into() }), "\"tenant-1\".\"Order\"");
+        assert_eq!(literal("it's"), "'it''s'");
+        assert_eq!(literal("a\\b"), " E'a\\\\b'");
+        assert_eq!(dollar("$sete0$"), "$sete1$$sete0$$sete1$");
+    }
+
+    #[test]
+    fn columns_are_renamed_but_not_strings_types_or_functions() {
+        for (sql, renamed) in [
+            ("status::order_status", "\"s2\"::order_status"),
+            ("date::date", "\"d2\"::date"),
+            ("lower(status) || 'status'", "lower(\"s2\") || 'status'"),
+            ("status(status)", "status(\"s2\")"),
+            ("orders.status", "orders.\"s2\""),
+            ("STATUS", "\"s2\""),
+            ("\"Status\"", "\"Status\""),
+            ("cast(status as status)", "cast(\"s2\" as status)"),
+            ("CHECK (((status)::text = ANY ((ARRAY['a'::character varying, 'b'])::text[])))", "CHECK (((\"s2\")::text = ANY ((ARRAY['a'::character varying, 'b'])::text[])))"),
+            ("E'\\'status' || status", "E'\\'status' || \"s2\""),
+            ("$x$status$x$ || status -- status", "$x$status$x$ || \"s2\" -- status"),
+        ] {
+            assert_eq!(rename_columns(sql, &[("status", "s2"), ("date", "d2")]).as_deref(), Some(renamed), "{sql}");
+        }
+        assert_eq!(rename_columns("a || b", &[("a", "b"), ("b", "a")]).as_deref(), Some("\"b\" || \"a\""));
+    }
+}
