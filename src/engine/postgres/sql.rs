@@ -1,8 +1,10 @@
 //! PostgreSQL text: quoting, and the little that must be understood of a user's expression.
 
+use std::ops::Range;
+
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::{Token, Tokenizer};
+use sqlparser::tokenizer::{Location, Token, Tokenizer};
 
 use crate::plan::TableName;
 
@@ -30,8 +32,16 @@ pub fn dollar(body: &str) -> String {
     format!("{tag}{body}{tag}")
 }
 
-fn tokens(sql: &str) -> Option<Vec<Token>> {
-    Tokenizer::new(&PostgreSqlDialect {}, sql).with_unescape(false).tokenize().ok()
+/// The tokens of an expression with the bytes each stands at. None when the text can't be taken apart.
+fn tokens(sql: &str) -> Option<Vec<(Token, Range<usize>)>> {
+    let spans = Tokenizer::new(&PostgreSqlDialect {}, sql).with_unescape(false).tokenize_with_location().ok()?;
+    let lines: Vec<usize> = std::iter::once(0).chain(sql.match_indices('\n').map(|(i, _)| i + 1)).collect();
+    let byte = |at: Location| {
+        let start = *lines.get(usize::try_from(at.line).ok()?.checked_sub(1)?)?;
+        let column = usize::try_from(at.column).ok()?.checked_sub(1)?;
+        Some(start + sql[start..].chars().take(column).map(char::len_utf8).sum::<usize>())
+    };
+    spans.into_iter().map(|t| Some((t.token, byte(t.span.start)?..byte(t.span.end)?))).collect()
 }
 
 /// The name that a word stands for: unquoted ones are folded to lower case.
@@ -45,28 +55,30 @@ fn name_of(token: &Token) -> Option<String> {
 
 /// The words of an expression that could be column names: a superset of the columns it reads.
 pub fn names_in(sql: &str) -> Vec<String> {
-    tokens(sql).unwrap_or_default().iter().filter_map(name_of).collect()
+    tokens(sql).unwrap_or_default().iter().filter_map(|(token, _)| name_of(token)).collect()
 }
 
 /// `sql` with columns renamed, by whole identifiers outside of strings. Function names and types keep theirs.
-/// None when the text can't be taken apart safely.
+/// None when the text can't be taken apart.
 pub fn rename_columns(sql: &str, names: &[(&str, &str)]) -> Option<String> {
-    let tokens = tokens(sql)?;
-    if tokens.iter().map(Token::to_string).collect::<String>() != sql {
-        return None;
-    }
-    let solid: Vec<usize> = (0..tokens.len()).filter(|i| !matches!(tokens[*i], Token::Whitespace(_))).collect();
-    let mut out: Vec<String> = tokens.iter().map(Token::to_string).collect();
-    for (n, &i) in solid.iter().enumerate() {
-        let before = n.checked_sub(1).map(|n| &tokens[solid[n]]);
-        let after = solid.get(n + 1).map(|i| &tokens[*i]);
+    let tokens: Vec<_> = tokens(sql)?.into_iter().filter(|(token, _)| !matches!(token, Token::Whitespace(_))).collect();
+    let mut out = String::with_capacity(sql.len());
+    let mut copied = 0;
+    for (i, (token, span)) in tokens.iter().enumerate() {
+        let before = i.checked_sub(1).map(|i| &tokens[i].0);
         let is_type = matches!(before, Some(Token::DoubleColon)) || matches!(before, Some(Token::Word(w)) if w.keyword == Keyword::AS);
-        let is_qualifier = matches!(after, Some(Token::LParen | Token::Period));
-        if let Some(to) = name_of(&tokens[i]).filter(|_| !is_type && !is_qualifier).and_then(|n| names.iter().find(|(from, _)| *from == n)) {
-            out[i] = ident(to.1);
+        let is_qualifier = matches!(tokens.get(i + 1), Some((Token::LParen | Token::Period, _)));
+        if is_type || is_qualifier {
+            continue;
+        }
+        if let Some((_, to)) = name_of(token).and_then(|name| names.iter().find(|(from, _)| *from == name)) {
+            out.push_str(&sql[copied..span.start]);
+            out.push_str(&ident(to));
+            copied = span.end;
         }
     }
-    Some(out.concat())
+    out.push_str(&sql[copied..]);
+    Some(out)
 }
 
 #[cfg(test)]
@@ -94,6 +106,7 @@ mod tests {
             ("\"Status\"", "\"Status\""),
             ("cast(status as status)", "cast(\"s2\" as status)"),
             ("CHECK (((status)::text = ANY ((ARRAY['a'::character varying, 'b'])::text[])))", "CHECK (((\"s2\")::text = ANY ((ARRAY['a'::character varying, 'b'])::text[])))"),
+            ("'é' || E'\\'status' ||\n status", "'é' || E'\\'status' ||\n \"s2\""),
             ("E'\\'status' || status", "E'\\'status' || \"s2\""),
             ("$x$status$x$ || status -- status", "$x$status$x$ || \"s2\" -- status"),
         ] {
