@@ -20,6 +20,7 @@ pub mod finding;
 pub mod plan;
 pub mod report;
 pub mod resolve;
+pub mod run;
 pub mod secret;
 pub mod stage;
 pub mod state;
