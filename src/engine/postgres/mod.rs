@@ -1,3 +1,190 @@
 //! PostgreSQL 13 to 18.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`sql`] | quoting and what must be understood of an expression |
+//! | [`sync`] | the text of the sync trigger and the observer |
+//! | [`schema`] | actions: their text, their cost, looking and acting |
+//! | [`rows`] | chunks: finding, filling, comparing |
+//! | [`store`] | our own tables in schema `sete` |
+//! | [`catalog`] | what the live catalog says |
+//! | [`conn`] | addresses, TLS, sessions |
 
+pub mod catalog;
+pub mod conn;
+pub mod rows;
+pub mod schema;
 pub mod sql;
+pub mod store;
+pub mod sync;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, MutexGuard};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Row, Statement};
+
+use crate::error::{Code, Error, Result};
+use crate::plan::TableName;
+use crate::secret::DbUrl;
+use conn::{Address, Connector, Session, database_error};
+
+/// One plan's engine on PostgreSQL: one session, opened when it is first needed and again when it broke.
+pub struct Postgres {
+    connector: Connector,
+    session: Mutex<Option<Open>>,
+}
+
+struct Open {
+    session: Session,
+    statements: HashMap<String, Statement>,
+    version: u32,
+}
+
+/// What a transaction of ours sets for itself, and for itself only.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub lock_timeout: Duration,
+    pub statement_timeout: Duration,
+    /// A crash of the server may lose the last of these commits, never their order.
+    pub lazy_commit: bool,
+    pub read_only: bool,
+}
+
+impl Settings {
+    /// For our own tables: nobody else locks them for long.
+    pub const STATE: Settings =
+        Settings { lock_timeout: Duration::from_secs(10), statement_timeout: Duration::from_secs(30), lazy_commit: false, read_only: false };
+    /// For looking at the catalog and at rows.
+    pub const LOOK: Settings =
+        Settings { lock_timeout: Duration::from_secs(2), statement_timeout: Duration::from_secs(60), lazy_commit: false, read_only: true };
+}
+
+/// An open transaction. It ends with [`Tx::end`]; one that is dropped is rolled back before the session's next use.
+pub struct Tx<'a> {
+    open: MutexGuard<'a, Option<Open>>,
+}
+
+type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+impl Postgres {
+    pub fn new(url: &DbUrl, application: &str) -> Result<Postgres> {
+        Ok(Postgres { connector: Connector::new(Address::parse(url)?, application), session: Mutex::new(None) })
+    }
+
+    async fn open(&self) -> Result<MutexGuard<'_, Option<Open>>> {
+        let mut guard = self.session.lock().await;
+        if guard.as_ref().is_none_or(|open| open.session.is_closed()) {
+            let session = self.connector.connect().await?;
+            let row = session.client().query_one("SELECT current_setting('server_version_num')::int", &[]).await;
+            let version: i32 = row.map_err(|e| database_error("reading the server's version", e))?.get(0);
+            *guard = Some(Open { session, statements: HashMap::new(), version: version.unsigned_abs() });
+        }
+        Ok(guard)
+    }
+
+    /// A session of its own for what can't run in a transaction. Its settings go with it.
+    async fn dedicated(&self) -> Result<Session> {
+        self.connector.connect().await
+    }
+
+    /// Begins a transaction on our own tables.
+    async fn begin(&self, settings: Settings) -> Result<Tx<'_>> {
+        self.begin_with(settings, "pg_catalog, pg_temp").await
+    }
+
+    /// Begins a transaction in which the plan's expressions mean what they mean in the triggers.
+    async fn begin_for(&self, table: &TableName, settings: Settings) -> Result<Tx<'_>> {
+        self.begin_with(settings, &sql::search_path(table)).await
+    }
+
+    /// Every limit is set inside the transaction, and the lock timeout is read back.
+    async fn begin_with(&self, settings: Settings, search_path: &str) -> Result<Tx<'_>> {
+        let open = self.open().await?;
+        let tx = Tx { open };
+        let ms = |d: Duration| d.as_millis().max(1);
+        let mut sql = format!(
+            "ROLLBACK; BEGIN{}; SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = 0; \
+             SET LOCAL row_security = off; SET LOCAL search_path = {search_path}; SET LOCAL synchronous_commit = {}",
+            if settings.read_only { " READ ONLY" } else { "" },
+            ms(settings.lock_timeout),
+            ms(settings.statement_timeout),
+            // `local` and not `on`: a standby that is down must not stop our own bookkeeping for ever; DDL keeps the server's choice.
+            if settings.lazy_commit { "off" } else { "local" },
+        );
+        if tx.version() >= 170_000 {
+            sql += "; SET LOCAL transaction_timeout = 0";
+        }
+        for (name, value) in sync::PINNED {
+            sql += &format!("; SET LOCAL \"{name}\" = {}", sql::literal(value));
+        }
+        tx.batch(&sql, "beginning a transaction").await?;
+        let set: i32 = tx.one("SELECT setting::int FROM pg_catalog.pg_settings WHERE name = 'lock_timeout'", &[], "reading lock_timeout back").await?.get(0);
+        if i128::from(set) != ms(settings.lock_timeout) as i128 {
+            return Err(Error::new(Code::Internal, format!("lock_timeout reads back as {set} ms after it was set to {} ms", ms(settings.lock_timeout))));
+        }
+        Ok(tx)
+    }
+}
+
+impl Tx<'_> {
+    fn session(&self) -> Result<&Session> {
+        self.open.as_ref().map(|open| &open.session).ok_or_else(|| Error::new(Code::Internal, "the session is gone"))
+    }
+
+    fn version(&self) -> u32 {
+        self.open.as_ref().map_or(0, |open| open.version)
+    }
+
+    /// Statements without parameters.
+    async fn batch(&self, sql: &str, context: &str) -> Result<()> {
+        self.session()?.client().batch_execute(sql).await.map_err(|e| database_error(context, e))
+    }
+
+    async fn query(&self, sql: &str, params: Params<'_>, context: &str) -> Result<Vec<Row>> {
+        self.session()?.client().query(sql, params).await.map_err(|e| database_error(context, e))
+    }
+
+    async fn one(&self, sql: &str, params: Params<'_>, context: &str) -> Result<Row> {
+        self.session()?.client().query_one(sql, params).await.map_err(|e| database_error(context, e))
+    }
+
+    async fn execute(&self, sql: &str, params: Params<'_>, context: &str) -> Result<u64> {
+        self.session()?.client().execute(sql, params).await.map_err(|e| database_error(context, e))
+    }
+
+    /// Like `query`, keeping the prepared statement for the next batch.
+    async fn query_kept(&mut self, sql: &str, params: Params<'_>, context: &str) -> Result<Vec<Row>> {
+        let statement = self.keep(sql, context).await?;
+        self.session()?.client().query(&statement, params).await.map_err(|e| database_error(context, e))
+    }
+
+    async fn execute_kept(&mut self, sql: &str, params: Params<'_>, context: &str) -> Result<u64> {
+        let statement = self.keep(sql, context).await?;
+        self.session()?.client().execute(&statement, params).await.map_err(|e| database_error(context, e))
+    }
+
+    async fn keep(&mut self, sql: &str, context: &str) -> Result<Statement> {
+        let open = self.open.as_mut().ok_or_else(|| Error::new(Code::Internal, "the session is gone"))?;
+        if let Some(statement) = open.statements.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = open.session.client().prepare(sql).await.map_err(|e| database_error(context, e))?;
+        open.statements.insert(sql.to_string(), statement.clone());
+        Ok(statement)
+    }
+
+    /// Commits what went well, takes back what did not.
+    async fn end<T>(self, result: Result<T>) -> Result<T> {
+        match result {
+            Ok(value) => self.batch("COMMIT", "committing").await.map(|()| value),
+            Err(error) => self.take_back().await.and(Err(error)),
+        }
+    }
+
+    /// Rolls back. A lost connection rolls back by itself.
+    async fn take_back(self) -> Result<()> {
+        if self.session()?.is_closed() { Ok(()) } else { self.batch("ROLLBACK", "rolling back").await.or_else(|e| if e.code() == Code::ConnectionLost { Ok(()) } else { Err(e) }) }
+    }
+}

@@ -20,6 +20,15 @@ pub fn qualified(table: &TableName) -> String {
     }
 }
 
+/// Where the names in a plan's expressions are looked up: the table's schema, then public. pg_temp comes last, since it
+/// would otherwise come first and let any role put its own types in front.
+pub fn search_path(table: &TableName) -> String {
+    match &table.schema {
+        Some(schema) => format!("{}, public, pg_temp", ident(schema)),
+        None => "public, pg_temp".to_string(),
+    }
+}
+
 /// A string constant, for the few statements that take no parameters (DDL, function bodies).
 pub fn literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
