@@ -29,6 +29,21 @@ pub fn show(duration: Duration) -> String {
     format!("{ms}ms")
 }
 
+/// Keeps durations readable in JSON: `#[serde(with = "duration::as_text")]`.
+pub mod as_text {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&super::show(*duration))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        super::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
