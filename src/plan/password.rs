@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::fault::{Fault, Notes};
+use super::fault::{Fault, Notes, shown};
 use crate::error::Code;
 
 /// What a connection string names besides its password. Without one of these, `password = 'x'` may be plain SQL over a column.
@@ -20,12 +20,10 @@ pub(super) fn report(top: &DeTable, notes: &Notes) {
 
 fn scan(key: &str, value: &Spanned<DeValue>, notes: &Notes) {
     match value.get_ref() {
-        DeValue::String(text) => {
-            if is_password_key(key) || holds(text, matches!(key, "database" | "replicas" | "databases" | "url")) {
-                let help = "put the address into an environment variable and name that: `database = \"env:DATABASE_URL\"`; then change the password";
-                let fault = Fault::new(format!("`{key}` holds a password"), help);
-                notes.add(value.span(), Fault { code: Code::PlanHasPassword, ..fault });
-            }
+        DeValue::String(text) if is_password_key(key) || holds(text, is_address_key(key)) => {
+            let help = "put the address into an environment variable and name that: `database = \"env:DATABASE_URL\"`; then change the password";
+            let fault = Fault::new(format!("`{}` holds a password", shown(key)), help);
+            notes.add(value.span(), Fault { code: Code::PlanHasPassword, ..fault });
         }
         DeValue::Array(items) => items.iter().for_each(|item| scan(key, item, notes)),
         DeValue::Table(table) => table.iter().for_each(|(key, value)| scan(key.get_ref(), value, notes)),
@@ -35,6 +33,10 @@ fn scan(key: &str, value: &Spanned<DeValue>, notes: &Notes) {
 
 fn is_password_key(key: &str) -> bool {
     matches!(key.to_ascii_lowercase().as_str(), "password" | "passwd" | "pwd" | "sslpassword" | "pgpassword")
+}
+
+fn is_address_key(key: &str) -> bool {
+    matches!(key, "database" | "replicas" | "databases" | "url")
 }
 
 fn holds(text: &str, is_address: bool) -> bool {
@@ -77,7 +79,8 @@ fn in_urls(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices("://") {
         let start = at + 3;
-        let url = &text[start..end_of(&text[start..], |c| c.is_whitespace())];
+        let url = &text[start..];
+        let url = &url[..end_of(url, char::is_whitespace)];
         let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
         let Some(colon) = authority.find(':') else { continue };
         // A password may hold @ and, unescaped, even / or ?; it is a port if it is all digits.

@@ -8,8 +8,8 @@ use crate::error::Code;
 /// All problems of the file `path`, plain text without colour. No password of the file is shown.
 pub fn render(path: &str, text: &str, problems: &[Problem]) -> String {
     let text = without_passwords(text, problems);
-    let groups: Vec<Group> = problems.iter().map(|problem| group(path, &text, problem)).collect();
-    if groups.is_empty() { String::new() } else { Renderer::plain().render(&groups) }
+    let reports: Vec<String> = problems.iter().map(|problem| Renderer::plain().render(&[group(path, &text, problem)])).collect();
+    reports.join("\n\n")
 }
 
 fn group<'a>(path: &'a str, text: &'a str, problem: &'a Problem) -> Group<'a> {
