@@ -13,6 +13,7 @@
 //! | [`report`] | events, and the three ways to show them |
 //! | [`cli`] | the only part that knows clap, files and terminals |
 
+pub mod engine;
 pub mod error;
 pub mod finding;
 pub mod plan;

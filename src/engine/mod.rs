@@ -1,0 +1,3 @@
+//! The boundary to the servers; SQL lives below it.
+
+pub mod postgres;

@@ -1,0 +1,3 @@
+//! PostgreSQL 13 to 18.
+
+pub mod conn;
