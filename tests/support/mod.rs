@@ -21,24 +21,32 @@ use std::time::{Duration, Instant};
 /// The versions that the project supports.
 const MAJORS: std::ops::RangeInclusive<u32> = 13..=18;
 
-/// Runs the server until it ends. A part of it waits for a word on the pipe: `fast` or `immediate` stop the server and
-/// leave its data; the pipe's end takes all away.
+/// Makes the server's data if there is none, and runs the server until it ends. A part of it waits for a word on the pipe:
+/// `fast` or `immediate` stop the server and leave its data; the pipe's end takes all away.
 const WATCHDOG: &str = r#"
-exec 3<&0
-"$1/postgres" -D "$2/data" -p "$3" </dev/null 3<&- >>"$2/log" 2>&1 &
+bin=$1 folder=$2 port=$3
+shift 3 # what is left is the command that changes to the server's user, if any
+exec 3<&0 </dev/null >>"$folder/log" 2>&1
+if ! [ -e "$folder/data" ]; then
+    "$@" "$bin/initdb" --no-sync --auth=trust --username=postgres --encoding=UTF8 --no-locale --pgdata "$folder/data" 3<&- || exit 1
+    cat "$folder/extra.conf" >>"$folder/data/postgresql.conf"
+fi
+"$@" "$bin/postgres" -D "$folder/data" -p "$port" 3<&- &
 server=$!
 (
     read -r word <&3
     case "$word" in
-    fast) kill -INT $server ;;
-    immediate) kill -QUIT $server ;;
-    *) touch "$2/end" && kill -QUIT $server ;;
+    fast) signal=INT ;;
+    immediate) signal=QUIT ;;
+    *) signal=QUIT && touch "$folder/end" ;;
     esac
+    # Again and again: sh starts its jobs deaf to both, until the server has handlers of its own.
+    while kill -$signal $server; do sleep 0.1; done
 ) &
 reader=$!
 wait $server
-kill $reader 2>/dev/null
-if [ -e "$2/end" ]; then rm -rf "$2"; fi
+kill $reader
+if [ -e "$folder/end" ]; then rm -rf "$folder"; fi
 "#;
 
 /// A running server, gone with its data when dropped.
@@ -70,21 +78,13 @@ impl Server {
         give_to_server(&folder, 0o755);
         let mut server = Server { bin, folder, port: 0, watchdog: None };
 
-        let data = server.folder.join("data");
-        let out = as_server(&server.bin.join("initdb"), &server.folder)
-            .args(["--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-locale", "--pgdata"])
-            .arg(&data)
-            .output()
-            .expect("initdb runs");
-        assert!(out.status.success(), "initdb: {}", String::from_utf8_lossy(&out.stderr));
         let conf = format!(
             "listen_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\nfsync = off\nwal_level = replica\nshared_buffers = 16MB\n\
              max_connections = 60\nmax_wal_size = 128MB\nautovacuum_naptime = 10s\nlogging_collector = off\n{}\n",
             server.folder.display(),
             prepare(&server.folder).join("\n")
         );
-        let file = std::fs::OpenOptions::new().append(true).open(data.join("postgresql.conf"));
-        file.and_then(|mut file| file.write_all(conf.as_bytes())).expect("postgresql.conf is written");
+        std::fs::write(server.folder.join("extra.conf"), conf).expect("the configuration is written");
         // Another process may take the port between our look and the server's start.
         for _ in 0..5 {
             server.port = free_port();
@@ -178,10 +178,13 @@ impl Server {
         let lock_file = self.folder.join("data/postmaster.pid");
         // Nobody runs here; the file of a killed server would look as if it were ready.
         std::fs::remove_file(&lock_file).ok();
-        let mut watchdog = as_server(Path::new("sh"), &self.folder)
+        let mut watchdog = Command::new("sh")
             .args(["-c", WATCHDOG, "watchdog"])
             .args([&self.bin, &self.folder])
             .arg(self.port.to_string())
+            .args(change_user())
+            .current_dir(&self.folder)
+            .env("LC_ALL", "C")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -238,18 +241,10 @@ fn server_user() -> Option<(u32, u32)> {
     (id(&["-u"]) == 0).then(|| (id(&["-u", "postgres"]), id(&["-g", "postgres"])))
 }
 
-/// A command that runs as the user who may run a server.
-fn as_server(program: &Path, folder: &Path) -> Command {
-    let mut command = match server_user() {
-        Some((user, group)) => {
-            let mut command = Command::new("setpriv");
-            command.args([format!("--reuid={user}"), format!("--regid={group}"), "--clear-groups".to_owned(), "--".to_owned()]).arg(program);
-            command
-        }
-        None => Command::new(program),
-    };
-    command.current_dir(folder).env("LC_ALL", "C");
-    command
+/// The command in front of another one that lets it run as the user who may run a server.
+fn change_user() -> Vec<String> {
+    let Some((user, group)) = server_user() else { return Vec::new() };
+    vec!["setpriv".to_owned(), format!("--reuid={user}"), format!("--regid={group}"), "--clear-groups".to_owned()]
 }
 
 /// Makes a file or folder one that the server may read and owns: for certificates and configuration.

@@ -178,8 +178,10 @@ impl Connector {
                 if let Err(e) = connection.await {
                     let reason = error::message(&e);
                     tracing::debug!(host = name, reason, "the connection ended");
-                    // Set here and nowhere else, so that it can't be set already.
-                    ended.get_or_init(|| reason);
+                    // If it is only "closed", the statement that ran has been told why.
+                    if !e.is_closed() {
+                        ended.get_or_init(|| reason);
+                    }
                 }
             });
             let session = Session { client, host: host.to_string(), tls: self.tls.clone(), timeout: self.address.timeout, closed_by };
@@ -302,7 +304,7 @@ impl Session {
         self.client.is_closed()
     }
 
-    /// Why the connection was lost: what the server said last, where the statement itself only saw "connection closed".
+    /// Why the connection was lost between two statements: the next one only sees "connection closed".
     pub fn closed_by(&self) -> Option<&str> {
         self.closed_by.get().map(String::as_str)
     }

@@ -272,6 +272,9 @@ impl Address {
 /// Folders in which packages of PostgreSQL put their socket: Debian's and Red Hat's, then upstream's.
 const SOCKET_FOLDERS: &[&str] = &["/var/run/postgresql", "/run/postgresql", "/tmp"];
 
+/// What to do about a password that falls apart.
+const ENCODE: &str = "in a URL, these must be percent-encoded inside user and password: % as %25, @ as %40, / as %2F, ? as %3F, # as %23, : as %3A";
+
 fn bad(message: impl AsRef<str>) -> Error {
     Error::new(Code::BadAddress, secret::mask(message.as_ref()))
 }
@@ -287,6 +290,8 @@ fn one_of<T: Copy>(parameter: &str, value: Option<String>, known: &[(&str, T)]) 
     let Some(value) = value else { return Ok(None) };
     match known.iter().find(|(name, _)| *name == value) {
         Some((_, meaning)) => Ok(Some(*meaning)),
+        // The rest of a password that was cut at a ? ends in @host.
+        None if value.contains('@') => Err(bad(ENCODE)),
         None => Err(bad(format!("{parameter}={value} is not known{}", did_you_mean(&value, known.iter().map(|(name, _)| *name))))),
     }
 }
@@ -379,6 +384,7 @@ fn hosts(host: Option<String>, hostaddr: Option<String>, port: Option<String>) -
             let name = match (names.get(i).map_or("", String::as_str), address) {
                 ("", Some(address)) => address.to_string(),
                 ("", None) => default_host(port),
+                (name, _) if name.contains('@') => return Err(bad(ENCODE)),
                 (name, _) => name.to_owned(),
             };
             Ok(Host { name, address, port, password: None })
@@ -422,9 +428,11 @@ fn take(given: &mut BTreeMap<&'static str, String>, name: &str, value: String, s
             given.insert(known, value);
             Ok(())
         }
-        None if secret.is_some() => Err(bad(secret.unwrap_or_default())),
-        None if NOT_SUPPORTED.contains(&name) => Err(bad(format!("the parameter {name} is not supported"))),
-        None => Err(bad(format!("unknown parameter {name:?}{}", did_you_mean(name, PARAMETERS.iter().map(|(known, _)| *known))))),
+        None => Err(bad(match secret {
+            Some(why) => why.to_owned(),
+            None if NOT_SUPPORTED.contains(&name) => format!("the parameter {name} is not supported"),
+            None => format!("unknown parameter {name:?}{}", did_you_mean(name, PARAMETERS.iter().map(|(known, _)| *known))),
+        })),
     }
 }
 
@@ -594,6 +602,8 @@ mod tests {
             "postgres://ann:12/ret@h/x",
             "postgres://ann:s3c?ret=1@h/x",
             "postgres://ann:s3c?ret@h/x",
+            "postgres://ann:12?sslmode=ret@h/x",
+            "postgres://ann:12?host=ret@h/x",
             "postgres://ann:s3c%ff@h/x",
             "host=h password=s3c ret=1 user=ann",
             "host=h password=s3c ret",
