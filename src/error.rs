@@ -169,7 +169,7 @@ pub enum Error {
     #[error("{} the plan", count(findings.len(), "finding") + if findings.len() == 1 { " blocks" } else { " block" })]
     Blocked { findings: Vec<Finding> },
     #[error("no lock on {relation} within {}: {}", crate::plan::duration::show(*patience), blocker.as_ref().map_or("the holder had gone when we looked".into(), |b| b.to_string()))]
-    LockNotGot { relation: String, patience: Duration, blocker: Option<Blocker> },
+    LockNotGot { relation: String, patience: Duration, blocker: Option<Box<Blocker>> },
     /// An error that its code and one sentence say completely.
     #[error("{message}")]
     Coded { code: Code, message: String },
@@ -194,6 +194,10 @@ pub enum Trouble {
     Undefined,
     /// Something of that name is there already.
     Duplicate,
+    /// A replica, or read-only by a setting.
+    ReadOnly,
+    /// The role lacks a right.
+    Rights,
     Other,
 }
 
