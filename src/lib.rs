@@ -14,13 +14,19 @@
 //! | [`cli`] | the only part that knows clap, files and terminals |
 
 pub mod change;
+mod crash;
+pub mod ddl;
 pub mod engine;
 pub mod error;
 pub mod finding;
+mod lease;
+pub mod pace;
 pub mod plan;
+pub mod preflight;
 pub mod report;
 pub mod resolve;
 pub mod run;
 pub mod secret;
 pub mod stage;
 pub mod state;
+pub mod walk;

@@ -65,6 +65,13 @@ pub struct IndexSpec {
     pub template: String,
 }
 
+impl IndexSpec {
+    /// The statement that builds it; `name` and `table` quoted already.
+    pub fn statement(&self, concurrently: &str, name: &str, table: &str) -> String {
+        self.template.replace("{concurrently}", concurrently).replace("{name}", name).replace("{table}", table)
+    }
+}
+
 /// The index of one leaf.
 pub fn leaf_index_name(index: &str, leaf: &str) -> String {
     within_limit(&format!("{leaf}_{index}"))

@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::engine::{Catalog, Engine};
-use crate::error::Result;
-use crate::finding::Finding;
-use crate::plan::Plan;
-use crate::report::Reporter;
-use crate::resolve::Resolved;
-use crate::stage::Stage;
-use crate::state::{Pass, StageState};
+use serde_json::Value;
+
+use crate::engine::{Catalog, Ddl, Engine, Fence};
+use crate::error::{Code, Error, Result, Trouble};
+use crate::finding::{Finding, Severity};
+use crate::lease::Held;
+use crate::plan::{DualWriteMode, Plan, fingerprint};
+use crate::report::{Event, Reporter};
+use crate::resolve::{Resolved, resolve};
+use crate::stage::{Outcome, Stage};
+use crate::state::{Move, Origin, Pass, PlanState, StageState, Status, next};
+use crate::{change, crash, preflight, stage};
 
 /// A plan and the database it is for.
 pub struct Job {
@@ -25,7 +29,7 @@ pub struct Job {
     pub stop: Stop,
 }
 
-/// Asked for by Ctrl-C or SIGTERM; looked at between batches.
+/// A flag that is looked at between batches: Ctrl-C, SIGTERM, or a lease that is lost.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -49,27 +53,344 @@ pub struct StepOptions {
     pub yes: bool,
 }
 
-/// The plan resolved against the live catalog, with all remarks. Changes nothing.
-pub async fn preview(_job: &Job) -> Result<(Catalog, Resolved, Vec<Finding>)> {
-    todo!()
+/// What a stage has at hand.
+pub struct Cx<'a> {
+    pub job: &'a Job,
+    pub resolved: Resolved,
+    pub catalog: Catalog,
+    pub state: PlanState,
+    pub fence: Fence,
+    pub who: String,
+    pub lost: Stop,
+    pub yes: bool,
+}
+
+impl Cx<'_> {
+    pub fn engine(&self) -> &dyn Engine {
+        self.job.engine.as_ref()
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.job.plan
+    }
+
+    /// Whether we may go on.
+    pub fn check(&self) -> Result<()> {
+        if self.lost.asked() {
+            return Err(Error::new(Code::LeaseLost, format!("the lease on plan {} was lost", self.state.id)));
+        }
+        if self.job.stop.asked() {
+            return Err(Error::new(Code::Interrupted, "stopped as asked"));
+        }
+        Ok(())
+    }
+
+    /// Waits, but not longer than until we must stop.
+    pub async fn sleep(&self, duration: Duration) -> Result<()> {
+        let end = Instant::now() + duration;
+        loop {
+            self.check()?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            tokio::time::sleep(left.min(Duration::from_millis(100))).await;
+        }
+    }
+
+    /// Tells the user, and the journal if the event belongs there.
+    pub async fn report(&self, event: Event) -> Result<()> {
+        self.job.reporter.report(&event);
+        if event.is_for_the_journal() { self.engine().add_event(&self.fence, &self.who, &event).await } else { Ok(()) }
+    }
+
+    /// Saves something that a stage must know when it is run again. Before the action that depends on it.
+    pub async fn remember(&mut self, stage: Stage, key: &str, value: impl Into<Value>) -> Result<()> {
+        let state = &mut self.state.stages[stage as usize];
+        state.detail[key] = value.into();
+        self.job.engine.save_stage(&self.fence, &self.state.stages[stage as usize]).await
+    }
+
+    /// What a stage remembers under `key`; Null if nothing.
+    pub fn remembered(&self, stage: Stage, key: &str) -> Value {
+        self.state.stage(stage).detail.get(key).cloned().unwrap_or(Value::Null)
+    }
+
+    /// Forgets what a stage remembers, once it is undone.
+    pub fn forget(&mut self, stage: Stage) {
+        self.state.stages[stage as usize] = StageState { status: self.state.stage(stage).status, ..StageState::pending(stage) };
+    }
+
+    /// Looks at the catalog again: after a swap the names are others.
+    pub async fn refresh(&mut self) -> Result<()> {
+        let (catalog, resolved) = look(self.job, Some(&self.state.origin)).await?;
+        self.catalog = catalog;
+        self.resolved = resolved;
+        Ok(())
+    }
+
+    async fn shift(&mut self, stage: Stage, mv: Move) -> Result<()> {
+        let status = next(stage, self.state.stage(stage).status, mv)?;
+        self.state.stages[stage as usize].status = status;
+        crash::point(&format!("before saving {stage} {status:?}"));
+        self.job.engine.save_stage(&self.fence, &self.state.stages[stage as usize]).await?;
+        crash::point(&format!("after saving {stage} {status:?}"));
+        Ok(())
+    }
+}
+
+/// The catalog, and the plan resolved against it.
+async fn look(job: &Job, origin: Option<&Origin>) -> Result<(Catalog, Resolved)> {
+    let catalog = job.engine.catalog(&job.plan, &change::mapping(&job.plan.change), origin).await?;
+    if origin.is_none() {
+        refuse(preflight::findings(&job.plan, &catalog, None))?;
+    }
+    let resolved = resolve(&job.plan, &catalog, origin)?;
+    Ok((catalog, resolved))
+}
+
+fn refuse(findings: Vec<Finding>) -> Result<()> {
+    if findings.iter().any(Finding::blocks) { Err(Error::Blocked { findings }) } else { Ok(()) }
+}
+
+/// The plan resolved against the live catalog, with all remarks. Changes nothing. None when there is too little to resolve.
+pub async fn preview(job: &Job) -> Result<(Catalog, Option<Resolved>, Vec<Finding>)> {
+    let state = job.engine.load(&job.plan.id).await?;
+    if let Some(state) = &state {
+        refuse_edits(job, state)?;
+    }
+    let origin = state.as_ref().map(|s| &s.origin);
+    let catalog = job.engine.catalog(&job.plan, &change::mapping(&job.plan.change), origin).await?;
+    let findings = preflight::findings(&job.plan, &catalog, origin);
+    match resolve(&job.plan, &catalog, origin) {
+        Ok(resolved) => Ok((catalog, Some(resolved), findings)),
+        Err(_) if findings.iter().any(Finding::blocks) => Ok((catalog, None, findings)),
+        Err(e) => Err(e),
+    }
+}
+
+/// Half of the old change is in the database already.
+fn refuse_edits(job: &Job, state: &PlanState) -> Result<()> {
+    if state.fingerprint == fingerprint::of(&job.plan.change) {
+        return Ok(());
+    }
+    let differences = fingerprint::differences(&state.change, &job.plan.change).join("; ");
+    Err(Error::new(Code::PlanEdited, format!("plan {} was begun with another change: {differences}", state.id)))
+}
+
+/// What the database knows of the plan, or what it will know once the first stage runs. Refused plans leave no trace.
+async fn known_state(job: &Job) -> Result<PlanState> {
+    if let Some(state) = job.engine.load(&job.plan.id).await? {
+        refuse_edits(job, &state)?;
+        return Ok(state);
+    }
+    let (catalog, resolved) = look(job, None).await?;
+    let adopted = catalog.table.as_ref().is_some_and(|t| t.column(&job.plan.change.to).is_some());
+    let state = PlanState {
+        id: job.plan.id.clone(),
+        text: job.text.clone(),
+        fingerprint: fingerprint::of(&job.plan.change),
+        change: job.plan.change.clone(),
+        table: resolved.table.to_string(),
+        origin: Origin {
+            table_id: resolved.table_id,
+            old_type: resolved.old.type_name.clone(),
+            new_type: resolved.new.type_name.clone(),
+            old_not_null: resolved.old.not_null,
+            old_default: resolved.old.default.clone(),
+            adopted,
+        },
+        stages: Stage::ALL.into_iter().map(StageState::pending).collect(),
+        progress: None,
+        passes: Vec::new(),
+        rejected: 0,
+        paused: false,
+        lease: None,
+    };
+    job.engine.prepare().await?;
+    job.engine.create(&state).await?;
+    Ok(state)
+}
+
+/// The lease, the state as it is under it, and the plan resolved again.
+async fn begin<'a>(job: &'a Job, wait: Option<Duration>, yes: bool) -> Result<(Cx<'a>, Held)> {
+    let known = known_state(job).await?;
+    let held = Held::take(job, &known.id, wait).await?;
+    let begun = begin_held(job, &held, yes).await;
+    match begun {
+        Ok(cx) => Ok((cx, held)),
+        Err(e) => held.release().await.and(Err(e)),
+    }
+}
+
+async fn begin_held<'a>(job: &'a Job, held: &Held, yes: bool) -> Result<Cx<'a>> {
+    let state = job.engine.load(&job.plan.id).await?.ok_or_else(|| Error::new(Code::NoSuchPlan, format!("plan {} was forgotten meanwhile", job.plan.id)))?;
+    refuse_edits(job, &state)?;
+    let (catalog, resolved) = look(job, Some(&state.origin)).await?;
+    if resolved.table_id != state.origin.table_id {
+        let message = format!("{} has the number {}, the plan began on {}", resolved.table, resolved.table_id, state.origin.table_id);
+        return Err(Error::new(Code::TargetChanged, message));
+    }
+    if state.text != job.text {
+        job.engine.save_plan_text(&held.fence, &job.text).await?;
+    }
+    Ok(Cx { job, resolved, catalog, state, fence: held.fence.clone(), who: held.who.clone(), lost: held.lost.clone(), yes })
 }
 
 /// Runs the current stage, or all through `options.through`. The last stage run, as it stands now: `Done` or `Waiting`.
-pub async fn step(_job: &Job, _options: &StepOptions) -> Result<StageState> {
-    todo!()
+pub async fn step(job: &Job, options: &StepOptions) -> Result<StageState> {
+    let deadline = options.wait.map(|wait| Instant::now().checked_add(wait));
+    let (mut cx, held) = begin(job, options.wait, options.yes).await?;
+    let result = drive(&mut cx, options, deadline).await;
+    held.release().await.or_else(|e| if e.trouble() == Trouble::ConnectionLost { Ok(()) } else { Err(e) })?;
+    result
+}
+
+/// `deadline`: None: don't wait; Some(None): wait without an end.
+async fn drive(cx: &mut Cx<'_>, options: &StepOptions, deadline: Option<Option<Instant>>) -> Result<StageState> {
+    if Stage::ALL.into_iter().all(|s| cx.state.done(s)) {
+        return Err(Error::new(Code::NothingToDo, format!("plan {} has been through all seven stages", cx.state.id)));
+    }
+    if options.through.is_some_and(|last| cx.state.done(last)) {
+        return Err(Error::new(Code::NothingToDo, format!("stage {} is done already", options.through.map_or("", Stage::name))));
+    }
+    loop {
+        let stage = cx.state.current();
+        run_stage(cx, stage).await?;
+        let state = cx.state.stage(stage).clone();
+        if state.status == Status::Waiting {
+            if !wait_on(cx, &state, deadline).await? {
+                return Ok(state);
+            }
+        } else if options.through.is_none_or(|last| last == stage) {
+            return Ok(state);
+        }
+    }
+}
+
+/// False when the wait would end before the condition can hold.
+async fn wait_on(cx: &Cx<'_>, state: &StageState, deadline: Option<Option<Instant>>) -> Result<bool> {
+    let Some(deadline) = deadline else { return Ok(false) };
+    let now = cx.engine().now().await?;
+    let until = state.until.map_or(Duration::ZERO, |at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+    // Conditions other than time are looked at every few seconds.
+    let nap = if state.until.is_some() { until } else { Duration::from_secs(2) }.clamp(Duration::from_millis(100), Duration::from_secs(30));
+    if deadline.is_some_and(|end| Instant::now() + nap > end) {
+        return Ok(false);
+    }
+    cx.sleep(nap).await?;
+    Ok(true)
+}
+
+async fn run_stage(cx: &mut Cx<'_>, stage: Stage) -> Result<()> {
+    cx.check()?;
+    cx.refresh().await?;
+    let findings = preflight::findings(cx.plan(), &cx.catalog, Some(&cx.state.origin));
+    let now = cx.engine().now().await?;
+    let entry = &mut cx.state.stages[stage as usize];
+    let resumed = entry.status != Status::Pending;
+    entry.started_at = entry.started_at.or(Some(now));
+    cx.shift(stage, Move::Start).await?;
+    if !resumed {
+        cx.report(Event::StageStarted { stage }).await?;
+    }
+    let blocking = |f: &Finding| f.blocks() || f.severity == Severity::Later(stage);
+    let outcome = if findings.iter().any(blocking) {
+        let findings = findings.into_iter().filter(blocking).map(|f| Finding { severity: Severity::Blocker, ..f }).collect();
+        Err(Error::Blocked { findings })
+    } else {
+        match check_sync(cx, stage).await {
+            Ok(()) => stage::run(cx, stage).await,
+            Err(e) => Err(e),
+        }
+    };
+    settle(cx, stage, outcome).await
+}
+
+/// Between its installation and its removal, the sync must be exactly what was installed.
+async fn check_sync(cx: &Cx<'_>, stage: Stage) -> Result<()> {
+    let expected = matches!(stage, Stage::Backfill | Stage::Validate | Stage::ReadSwitch) && cx.plan().dual_write.mode == DualWriteMode::Trigger;
+    if !expected || cx.engine().present(&cx.resolved, &Ddl::InstallSync { watch: false }).await? {
+        return Ok(());
+    }
+    Err(Error::new(Code::SyncBroken, format!("the sync trigger on {} is not as it was installed", cx.resolved.table)))
+}
+
+/// Saves what came of a stage. A lost lease saves nothing; an interruption leaves the stage as it is, to go on later.
+async fn settle(cx: &mut Cx<'_>, stage: Stage, outcome: Result<Outcome>) -> Result<()> {
+    let now = match &outcome {
+        Err(e) if matches!(e.code(), Code::LeaseLost | Code::Interrupted | Code::ConnectionLost) => return outcome.map(|_| ()),
+        _ => cx.engine().now().await?,
+    };
+    let entry = &mut cx.state.stages[stage as usize];
+    match outcome {
+        Ok(Outcome::Done) => {
+            entry.finished_at = Some(now);
+            (entry.waiting_for, entry.until) = (None, None);
+            cx.shift(stage, Move::Finish).await?;
+            cx.report(Event::StageFinished { stage }).await
+        }
+        Ok(Outcome::Waiting { waiting_for, until }) => {
+            let news = entry.waiting_for.as_ref() != Some(&waiting_for);
+            entry.waiting_for = Some(waiting_for.clone());
+            entry.until = until;
+            cx.shift(stage, Move::Hold).await?;
+            if news { cx.report(Event::StageWaiting { stage, waiting_for, until }).await } else { Ok(()) }
+        }
+        Err(e) => {
+            entry.waiting_for = Some(format!("{}: {e}", e.code()));
+            entry.until = None;
+            cx.shift(stage, Move::Fail).await?;
+            cx.report(Event::StageFailed { stage, code: e.code(), message: e.to_string() }).await?;
+            Err(e)
+        }
+    }
 }
 
 /// Undoes the last stage that has begun.
-pub async fn back(_job: &Job) -> Result<Stage> {
-    todo!()
+pub async fn back(job: &Job) -> Result<Stage> {
+    if job.engine.load(&job.plan.id).await?.is_none() {
+        return Err(Error::new(Code::NothingToUndo, format!("no stage of plan {} has run", job.plan.id)));
+    }
+    let (mut cx, held) = begin(job, None, false).await?;
+    let result = undo(&mut cx).await;
+    held.release().await?;
+    result
+}
+
+async fn undo(cx: &mut Cx<'_>) -> Result<Stage> {
+    let stage = cx.state.last_begun().ok_or_else(|| Error::new(Code::NothingToUndo, format!("no stage of plan {} has run", cx.state.id)))?;
+    cx.shift(stage, Move::Undo).await?;
+    stage::undo(cx, stage).await?;
+    cx.forget(stage);
+    cx.shift(stage, Move::Undone).await?;
+    cx.report(Event::StageUndone { stage }).await?;
+    Ok(stage)
 }
 
 /// One extra divergence pass, repairing what it finds if asked to.
-pub async fn validate(_job: &Job, _repair: bool) -> Result<Pass> {
-    todo!()
+pub async fn validate(job: &Job, repair: bool) -> Result<Pass> {
+    let (mut cx, held) = begin_existing(job).await?;
+    let result = stage::validate::extra_pass(&mut cx, repair).await;
+    held.release().await?;
+    result
 }
 
 /// Tries the rejected rows again. How many are left.
-pub async fn retry_rejects(_job: &Job) -> Result<u64> {
-    todo!()
+pub async fn retry_rejects(job: &Job) -> Result<u64> {
+    let (mut cx, held) = begin_existing(job).await?;
+    let result = stage::backfill::retry_rejects(&mut cx).await;
+    held.release().await?;
+    result
+}
+
+/// For what makes sense only while both columns are there.
+async fn begin_existing(job: &Job) -> Result<(Cx<'_>, Held)> {
+    let state = job.engine.load(&job.plan.id).await?;
+    let state = state.ok_or_else(|| Error::new(Code::NoSuchPlan, format!("the database has no plan {}", job.plan.id)))?;
+    if !state.done(Stage::DualWrite) || state.done(Stage::StopWrites) {
+        let message = format!("stage {} is current: the columns are compared while both are written", state.current());
+        return Err(Error::new(Code::IllegalMove, message));
+    }
+    begin(job, None, false).await
 }

@@ -19,7 +19,7 @@ use crate::plan::{EngineKind, Plan, WalkChoice};
 use crate::resolve::{ConstraintSpec, IndexSpec, Resolved};
 use crate::report::Event;
 use crate::secret::DbUrl;
-use crate::state::{Entry, Lease, Origin, Pass, PlanState, Progress, Reject, StageState, StrayWriter, Taken};
+use crate::state::{Entry, Origin, Pass, PlanState, Progress, Reject, StageState, StrayWriter, Taken};
 
 pub use catalog::Catalog;
 
@@ -180,6 +180,8 @@ pub struct Pressure {
     pub active: u32,
     /// Sessions that wait for a lock of ours.
     pub waiting: u32,
+    /// Where the log of changes stands, in bytes: its growth is a rate.
+    pub wal_bytes: u64,
     /// The answer of the plan's own query.
     pub query: Option<bool>,
 }
@@ -269,12 +271,12 @@ pub trait Store: Send + Sync {
     /// False when another runner has taken over.
     async fn renew_lease(&self, fence: &Fence, ttl: Duration) -> Result<bool>;
     async fn release_lease(&self, fence: &Fence) -> Result<()>;
-    async fn lease(&self, plan: &str) -> Result<Option<Lease>>;
     /// Takes over edits of pacing.
     async fn save_plan_text(&self, fence: &Fence, text: &str) -> Result<()>;
     async fn save_stage(&self, fence: &Fence, stage: &StageState) -> Result<()>;
-    async fn save_progress(&self, fence: &Fence, progress: &Progress) -> Result<()>;
-    async fn add_event(&self, plan: &str, token: i64, event: &Event) -> Result<()>;
+    /// None forgets it: the walk begins anew.
+    async fn save_progress(&self, fence: &Fence, progress: Option<&Progress>) -> Result<()>;
+    async fn add_event(&self, fence: &Fence, who: &str, event: &Event) -> Result<()>;
     async fn events(&self, plan: &str, limit: u32) -> Result<Vec<Entry>>;
     async fn add_pass(&self, fence: &Fence, pass: &Pass) -> Result<()>;
     async fn add_rejects(&self, fence: &Fence, rejects: &[Reject]) -> Result<()>;

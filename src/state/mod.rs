@@ -123,9 +123,10 @@ impl PlanState {
         Stage::ALL.into_iter().rev().find(|s| self.stage(*s).status != Status::Pending)
     }
 
-    /// Zero passes in a row, counted back from the last.
+    /// Zero passes in a row since validate began, counted back from the last. One that had to repair is none.
     pub fn zero_passes(&self) -> u32 {
-        self.passes.iter().rev().take_while(|p| p.divergent == 0).count() as u32
+        let began = self.stage(Stage::Validate).started_at;
+        self.passes.iter().rev().take_while(|p| p.divergent == 0 && p.repaired == 0 && began.is_some_and(|at| p.started_at >= at)).count() as u32
     }
 }
 
@@ -151,6 +152,28 @@ pub struct Progress {
     pub retries: u64,
     pub throttled_by: Option<String>,
     pub at: Timestamp,
+}
+
+impl Progress {
+    pub fn begin(walk: Walk, total: u64, at: Timestamp) -> Progress {
+        Progress {
+            walk,
+            watermark: None,
+            sweep: 0,
+            refresh: false,
+            finished: false,
+            done: 0,
+            total,
+            filled: 0,
+            deferred: 0,
+            rows_per_s: 0.0,
+            batch_ms_p50: 0.0,
+            batch_ms_p95: 0.0,
+            retries: 0,
+            throttled_by: None,
+            at,
+        }
+    }
 }
 
 /// One full comparison of the two columns.

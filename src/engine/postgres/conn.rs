@@ -19,7 +19,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 pub use address::{Address, SessionAttrs, SslMode};
 pub use error::{classify, database_error};
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, Trouble};
 use address::Host;
 
 /// Opens sessions to one address.
@@ -105,7 +105,7 @@ impl Connector {
                 (format!("can't connect to any host{wanted}"), each.join("; "))
             }
         };
-        Error::Database { code, context, message, sqlstate }
+        Error::Database { code, trouble: Trouble::ConnectionLost, context, message, sqlstate }
     }
 
     /// Tries every IP address of the host.
@@ -335,7 +335,7 @@ impl Canceller {
         let context = format!("can't cancel at {}", self.host);
         match limited(self.timeout, self.token.cancel_query(self.tls.clone())).await {
             Some(done) => done.map_err(|e| database_error(&context, e)),
-            None => Err(Error::Database { code: Code::Connect, context, message: "no answer in time".to_owned(), sqlstate: None }),
+            None => Err(Error::Database { code: Code::Connect, trouble: Trouble::ConnectionLost, context, message: "no answer in time".to_owned(), sqlstate: None }),
         }
     }
 }

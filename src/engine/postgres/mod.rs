@@ -70,7 +70,7 @@ type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 impl Postgres {
     pub fn new(url: &DbUrl, application: &str) -> Result<Postgres> {
-        Ok(Postgres { connector: Connector::new(Address::parse(url)?, application), session: Mutex::new(None) })
+        Ok(Postgres { connector: Connector::new(Address::parse(url)?, application)?, session: Mutex::new(None) })
     }
 
     async fn open(&self) -> Result<MutexGuard<'_, Option<Open>>> {

@@ -91,7 +91,6 @@ impl Bounds {
 fn assignment(r: &Resolved, what: Fill) -> (String, String, String) {
     let (forward, reverse) = (actual(r, &r.forward), actual(r, &r.reverse));
     let new = ident(&r.new.name);
-    let typed = |expression: &str, type_name: &str| format!("(\n{expression}\n)::{type_name}");
     let pending = format!("{new} IS NULL AND (\n{forward}\n) IS NOT NULL");
     match what {
         Fill::Pending => (new, forward, pending),
@@ -100,21 +99,15 @@ fn assignment(r: &Resolved, what: Fill) -> (String, String, String) {
             let condition = format!("{new} IS NULL AND CASE WHEN {} IS NULL THEN (\n{forward}\n) IS NOT NULL ELSE false END", error_call(r));
             (new, forward, condition)
         }
-        Fill::Forward => {
-            let condition = differ(&new, &typed(&forward, &r.new.type_name), &r.new);
-            (new, forward, condition)
-        }
-        Fill::Reverse => {
-            let old = ident(&r.old.name);
-            let condition = differ(&old, &typed(&reverse, &r.old.type_name), &r.old);
-            (old, reverse, condition)
-        }
+        // A row that either direction explains is left alone: a lossy conversion would alter it.
+        Fill::Forward => (new, forward, divergence(r, Compare::Divergent, false)),
+        Fill::Reverse => (ident(&r.old.name), reverse, divergence(r, Compare::Divergent, false)),
     }
 }
 
 fn fill_sql(r: &Resolved, relation: &str, bounds: &str, what: Fill) -> String {
     let (column, value, condition) = assignment(r, what);
-    format!("UPDATE ONLY {relation} AS {} SET {column} = (\n{value}\n) WHERE {bounds} AND {condition}", ident(&r.table.name))
+    format!("UPDATE ONLY {relation} AS {} SET {column} = (\n{value}\n) WHERE {bounds} AND ({condition})", ident(&r.table.name))
 }
 
 /// One batch as the preview shows it.
@@ -330,9 +323,9 @@ async fn pressure(tx: &Tx<'_>, plan: &Plan) -> Result<Pressure> {
     let sql = "SELECT (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid() AND backend_type = 'client backend')::int4, \
                (SELECT count(*) FROM pg_catalog.pg_locks w JOIN pg_catalog.pg_stat_activity a ON a.pid = ANY (pg_catalog.pg_blocking_pids(w.pid)) \
                 WHERE NOT w.granted AND a.application_name LIKE 'sete%')::int4, \
-               pg_catalog.pg_current_wal_lsn()::text";
+               pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), '0/0')::int8";
     let row = tx.one(sql, &[], "looking at the server's load").await?;
-    let (active, waiting): (i32, i32) = (row.get(0), row.get(1));
+    let (active, waiting, wal): (i32, i32, i64) = (row.get(0), row.get(1), row.get(2));
     let mut lag = HashMap::new();
     // A standby that has replayed all there is has no lag, however long ago that was; one that is not streaming has an unknown one.
     let sql = "SELECT coalesce(nullif(application_name, ''), host(client_addr), pid::text) || ' (' || coalesce(host(client_addr), 'local') || ')' AS name, \
@@ -353,13 +346,13 @@ async fn pressure(tx: &Tx<'_>, plan: &Plan) -> Result<Pressure> {
             Some(row.try_get::<_, Option<bool>>(0).map_err(|_| Error::new(Code::PaceGivenUp, "throttle.query must give one boolean"))?.unwrap_or(false))
         }
     };
-    Ok(Pressure { lag, active: active.unsigned_abs(), waiting: waiting.unsigned_abs(), query })
+    Ok(Pressure { lag, active: active.unsigned_abs(), waiting: waiting.unsigned_abs(), wal_bytes: wal.unsigned_abs(), query })
 }
 
 /// Asks a replica itself. Whatever goes wrong makes its lag unknown, which stops the backfill.
 async fn replica_lag(variable: &str) -> Option<Duration> {
     let url = std::env::var(variable).ok()?;
-    let connector = conn::Connector::new(conn::Address::parse(&DbUrl::new(url)).ok()?, "sete");
+    let connector = conn::Connector::new(conn::Address::parse(&DbUrl::new(url)).ok()?, "sete").ok()?;
     let session = connector.connect().await.ok()?;
     let sql = "SELECT CASE WHEN NOT pg_is_in_recovery() THEN 0 WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() THEN 0 \
                ELSE extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END::float8";

@@ -173,15 +173,13 @@ fn swap(r: &Resolved) -> Vec<String> {
             column.name.clone_from(&r.old.name);
         }
     }
-    let remade = |part: fn(&(Vec<String>, Vec<String>)) -> &Vec<String>| {
-        r.rebuilds.iter().filter_map(|b| b.statements.as_ref().ok()).flat_map(part).cloned().collect::<Vec<_>>()
-    };
-    let mut out = remade(|(before, _)| before);
+    let remade: Vec<_> = r.rebuilds.iter().filter_map(|b| b.statements.as_ref().ok()).collect();
+    let mut out: Vec<String> = remade.iter().flat_map(|(before, _)| before.clone()).collect();
     out.extend([rename(&r.old.name, &between), rename(&r.new.name, &r.old.name), rename(&between, &r.new.name)]);
     // The functions go by name; the triggers' conditions follow the columns by number.
     out.extend(sync::install_sync(&exchanged, false).into_iter().filter(|sql| sql.starts_with("CREATE OR REPLACE FUNCTION")));
     out.extend(if exchanged.swapped { move_default(&exchanged, &exchanged.old.name, &exchanged.new.name) } else { move_default_back(&exchanged) });
-    out.extend(remade(|(_, after)| after));
+    out.extend(remade.into_iter().flat_map(|(_, after)| after.clone()));
     out
 }
 

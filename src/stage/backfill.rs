@@ -1,0 +1,186 @@
+//! Stage 3: the history is filled in, in small batches, only where the new column is still empty.
+//!
+//! The walk goes through the table with a moving bound, so that rows which stay empty for good (forward gives NULL) never
+//! hold it up. A batch that meets a held row lock gives way at once, shrinks, and in the end leaves its chunk for the next
+//! sweep. Sweeps go on until one finds nothing: that also finds rows that moved behind the walk. Progress is saved in the
+//! batch's own transaction; killed anywhere, the next run goes on from there. `back` clears nothing.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use super::{Outcome, Stage};
+use crate::crash;
+use crate::engine::{Chunk, Fill, Filled};
+use crate::error::{Code, Error, Result, Trouble, count};
+use crate::plan::OnBadRow;
+use crate::report::Event;
+use crate::run::Cx;
+use crate::state::Progress;
+use crate::walk::Walker;
+
+/// Shorter than the server's deadlock detector takes (1 s by default), so that it never has to choose a victim.
+const LOCK_WAIT: Duration = Duration::from_millis(50);
+/// How often a batch of the smallest size is tried before its chunk is left for the next sweep.
+const TRIES: u32 = 3;
+/// How often one batch is tried again for reasons other than a lock.
+const RETRIES: u32 = 20;
+
+pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
+    if cx.state.paused {
+        return Err(Error::new(Code::Paused, format!("plan {} is paused", cx.state.id)));
+    }
+    if cx.state.rejected > 0 {
+        // Corrected or not: the walk finds out.
+        start_over(cx).await?;
+    }
+    let mut progress = match cx.state.progress.take() {
+        Some(progress) if progress.walk == cx.resolved.walk => progress,
+        _ => Progress::begin(cx.resolved.walk, cx.resolved.rows, Timestamp::now()),
+    };
+    let mut idle_since = Instant::now();
+    loop {
+        let before = (progress.filled, progress.deferred);
+        sweep(cx, &mut progress).await?;
+        let (filled, deferred) = (progress.filled - before.0, progress.deferred - before.1);
+        if progress.sweep > 0 && filled == 0 && deferred == 0 {
+            break;
+        }
+        if filled > 0 {
+            idle_since = Instant::now();
+        } else if idle_since.elapsed() > cx.plan().ddl.patience {
+            return Err(Error::new(Code::PaceGivenUp, format!("{} left: rows in them stayed locked by others", count(deferred as usize, "chunk"))));
+        }
+        if deferred > 0 {
+            cx.sleep(Duration::from_secs(1).min(cx.plan().ddl.patience)).await?;
+        }
+        next_sweep(cx, &mut progress).await?;
+    }
+    progress.finished = true;
+    cx.engine().save_progress(&cx.fence, Some(&progress)).await?;
+    cx.report(Event::BackfillProgress { progress: progress.clone() }).await?;
+    cx.state.progress = Some(progress);
+    let (left, some) = cx.engine().rejects(&cx.state.id, 1).await?;
+    cx.state.rejected = left;
+    if let Some(first) = some.first() {
+        let message = format!("{} not convert, the first {}: {}", if left == 1 { "1 row does".into() } else { format!("{left} rows do") }, first.key, first.message);
+        return Err(Error::new(Code::Rejects, message));
+    }
+    Ok(Outcome::Done)
+}
+
+async fn next_sweep(cx: &Cx<'_>, progress: &mut Progress) -> Result<()> {
+    // Rows that are empty again after every sweep are emptied by somebody, and would be filled for ever.
+    if progress.sweep >= 1000 {
+        return Err(Error::new(Code::PaceGivenUp, "rows are empty again after each of 1000 sweeps: something sets the new column back to NULL"));
+    }
+    *progress = Progress { sweep: progress.sweep + 1, watermark: None, refresh: false, done: 0, total: cx.resolved.rows, ..progress.clone() };
+    cx.engine().save_progress(&cx.fence, Some(progress)).await
+}
+
+async fn start_over(cx: &mut Cx<'_>) -> Result<()> {
+    cx.engine().clear_rejects(&cx.fence).await?;
+    cx.state.rejected = 0;
+    if let Some(progress) = cx.state.progress.take() {
+        let progress = Progress { watermark: None, finished: false, done: 0, ..progress };
+        cx.engine().save_progress(&cx.fence, Some(&progress)).await?;
+        cx.state.progress = Some(progress);
+    }
+    Ok(())
+}
+
+/// Once through the table from the watermark on.
+async fn sweep(cx: &Cx<'_>, progress: &mut Progress) -> Result<()> {
+    let mut walker = Walker::new(cx, progress.watermark.clone());
+    let mut refused = 0;
+    while let Some(chunk) = walker.next(cx).await? {
+        let what = if progress.refresh { Fill::Forward } else { Fill::Pending };
+        let after = Progress {
+            watermark: Some(chunk.next.clone()),
+            done: (progress.done + chunk.rows).min(progress.total.max(progress.done)),
+            ..progress.clone()
+        };
+        let filled = match batch(cx, &chunk, what, &after).await {
+            Ok(filled) => filled,
+            Err(e) if matches!(e.trouble(), Trouble::LockTimeout | Trouble::Deadlock | Trouble::Cancelled | Trouble::Serialization) => {
+                refused = if walker.pacer.refused() { 0 } else { refused + 1 };
+                progress.retries += 1;
+                cx.report(Event::BatchRetried { reason: e.to_string(), attempt: refused + 1 }).await?;
+                if refused >= TRIES {
+                    *progress = Progress { deferred: progress.deferred + 1, ..after };
+                    cx.engine().save_progress(&cx.fence, Some(progress)).await?;
+                    walker.mark = Some(chunk.next);
+                    refused = 0;
+                }
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
+        crash::point("after a batch");
+        refused = 0;
+        *progress = Progress { filled: progress.filled + filled.rows, ..after };
+        walker.finished(cx, &chunk, filled.rows, filled.took).await?;
+        walker.measure(progress);
+        cx.report(Event::BackfillProgress { progress: progress.clone() }).await?;
+        if filled.paused {
+            walker.while_paused(cx).await?;
+        }
+    }
+    Ok(())
+}
+
+/// One batch: filled, or told why not. A connection that breaks is opened again; a row that doesn't convert is found.
+async fn batch(cx: &Cx<'_>, chunk: &Chunk, what: Fill, after: &Progress) -> Result<Filled> {
+    let mut attempt = 0;
+    loop {
+        cx.check()?;
+        crash::point("before a batch");
+        let error = match cx.engine().fill(&cx.resolved, chunk, what, LOCK_WAIT, Some(after), &cx.fence).await {
+            Ok(filled) => return Ok(filled),
+            Err(e) => e,
+        };
+        attempt += 1;
+        match error.trouble() {
+            Trouble::BadData => match set_aside(cx, chunk, after).await? {
+                Some(filled) => return Ok(filled),
+                None if attempt < RETRIES => {}
+                None => return Err(error),
+            },
+            // Filling is safe to repeat: what was filled is no longer empty.
+            Trouble::ConnectionLost if attempt < RETRIES => {
+                cx.report(Event::BatchRetried { reason: error.to_string(), attempt }).await?;
+                cx.sleep(Duration::from_millis(250 * u64::from(attempt))).await?;
+            }
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Names the rows that don't convert. None when there are none any more: somebody has corrected them meanwhile.
+async fn set_aside(cx: &Cx<'_>, chunk: &Chunk, after: &Progress) -> Result<Option<Filled>> {
+    let bad = cx.engine().bad_rows(&cx.resolved, chunk, u32::MAX).await?;
+    let Some(first) = bad.first().cloned() else { return Ok(None) };
+    if cx.plan().backfill.on_bad_row == OnBadRow::Stop {
+        let value = first.value.map_or("NULL".to_string(), |v| format!("{v:?}"));
+        let others = if bad.len() > 1 { format!(", and {} more nearby", bad.len() - 1) } else { String::new() };
+        let message = format!("row {} with {} = {value}: {}{others}", first.key, cx.resolved.old.name, first.message);
+        return Err(Error::new(Code::BadRow, message));
+    }
+    cx.engine().add_rejects(&cx.fence, &bad).await?;
+    cx.report(Event::RowsRejected { count: bad.len() as u64, first_key: first.key, message: first.message }).await?;
+    cx.engine().fill(&cx.resolved, chunk, Fill::PendingGood, LOCK_WAIT, Some(after), &cx.fence).await.map(Some)
+}
+
+/// Walks again for the rows that were set aside. How many are left.
+pub async fn retry_rejects(cx: &mut Cx<'_>) -> Result<u64> {
+    start_over(cx).await?;
+    let mut progress = Progress::begin(cx.resolved.walk, cx.resolved.rows, Timestamp::now());
+    progress.filled = cx.state.progress.as_ref().map_or(0, |p| p.filled);
+    sweep(cx, &mut progress).await?;
+    let (left, _) = cx.engine().rejects(&cx.state.id, 1).await?;
+    if left == 0 && cx.state.done(Stage::Backfill) {
+        progress.finished = true;
+        cx.engine().save_progress(&cx.fence, Some(&progress)).await?;
+    }
+    Ok(left)
+}

@@ -1,0 +1,184 @@
+//! Stage 4: old and new are compared, row by row and exactly, until they agreed twice, hours apart; meanwhile the new column
+//! gets the structure of the old one: indexes, NOT NULL, CHECKs, foreign keys, statistics. Its default comes in stage 6.
+//!
+//! One divergence sets the count of zero passes back. Undone by dropping what was built.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Outcome, Stage};
+use crate::ddl::{act, action};
+use crate::engine::{Chunk, Compare, Compared, Ddl, Fill, Side};
+use crate::error::{Code, Error, Result, Trouble, count};
+use crate::report::Event;
+use crate::run::Cx;
+use crate::state::Pass;
+use crate::walk::Walker;
+
+/// A write in two statements, or in flight, is given this long to settle before its row counts as divergent.
+const SETTLE: Duration = Duration::from_millis(250);
+/// For repairs: longer than a batch of the backfill waits, since a divergent row is worth it.
+const LOCK_WAIT: Duration = Duration::from_millis(500);
+
+pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
+    let settings = cx.plan().validate.clone();
+    let now = cx.engine().now().await?;
+    let zero = cx.state.zero_passes();
+    let mut waiting = Outcome::Done;
+    if zero < settings.passes {
+        let last = cx.state.passes.last().filter(|_| zero > 0).map_or(now.saturating_sub(settings.apart).unwrap_or(now), |p| p.started_at);
+        waiting = Outcome::at(last, settings.apart, now, &format!("zero pass {} of {}", zero + 1, settings.passes));
+        if waiting == Outcome::Done {
+            let pass = pass(cx, false).await?;
+            let divergent = pass.divergent;
+            let sample = pass.sample.join(", ");
+            record(cx, pass).await?;
+            if divergent > 0 {
+                return Err(Error::new(Code::Diverged, format!("{} of {} differ, for example {sample}", count(divergent as usize, "row"), cx.resolved.table)));
+            }
+            waiting = match cx.state.zero_passes() {
+                done if done >= settings.passes => Outcome::Done,
+                done => Outcome::at(cx.state.passes.last().map_or(now, |p| p.started_at), settings.apart, now, &format!("zero pass {} of {}", done + 1, settings.passes)),
+            };
+        }
+    }
+    build(cx).await?;
+    // With no time between the passes the next one is due already.
+    Ok(if waiting == Outcome::Done && cx.state.zero_passes() < settings.passes { Outcome::Waiting { waiting_for: "the next zero pass".into(), until: None } } else { waiting })
+}
+
+async fn record(cx: &mut Cx<'_>, pass: Pass) -> Result<()> {
+    cx.engine().add_pass(&cx.fence, &pass).await?;
+    cx.state.passes.push(pass.clone());
+    let event = Event::ValidatePass { pass, zero_in_a_row: cx.state.zero_passes(), needed: cx.plan().validate.passes };
+    cx.report(event).await
+}
+
+/// The structure of the old column, for the new one. What was there before us is noted first, so that `back` leaves it.
+async fn build(cx: &mut Cx<'_>) -> Result<()> {
+    let structure = cx.resolved.structure.clone();
+    if cx.remembered(Stage::Validate, "found").is_null() {
+        let mut found = Vec::new();
+        for ddl in &structure {
+            if cx.engine().present(&cx.resolved, ddl).await? {
+                found.push(action(&cx.resolved, ddl));
+            }
+        }
+        cx.remember(Stage::Validate, "found", json!(found)).await?;
+    }
+    let mut built: Vec<String> = serde_json::from_value(cx.remembered(Stage::Validate, "built")).unwrap_or_default();
+    for ddl in &structure {
+        let name = action(&cx.resolved, ddl);
+        // A statement of the user's own can't be looked for in the catalog, so it is remembered.
+        if built.contains(&name) && matches!(ddl, Ddl::Statement(_)) {
+            continue;
+        }
+        act(cx, ddl).await?;
+        if !built.contains(&name) {
+            built.push(name);
+            cx.remember(Stage::Validate, "built", json!(built)).await?;
+        }
+    }
+    Ok(())
+}
+
+pub async fn undo(cx: &mut Cx<'_>) -> Result<()> {
+    let found: Vec<String> = serde_json::from_value(cx.remembered(Stage::Validate, "found")).unwrap_or_default();
+    let structure = cx.resolved.structure.clone();
+    for ddl in structure.iter().rev().filter(|ddl| !found.contains(&action(&cx.resolved, ddl))) {
+        let inverse = match ddl {
+            Ddl::BuildIndex(index) => Ddl::DropIndex(index.clone()),
+            Ddl::AddConstraint(spec) => Ddl::DropConstraint(spec.clone()),
+            Ddl::SetNotNull(Side::New) => Ddl::DropNotNull(Side::New),
+            Ddl::Statement(text) => {
+                let text = format!("left as it is, since only you know how to undo it: {text}");
+                cx.report(Event::Note { text }).await?;
+                continue;
+            }
+            _ => continue,
+        };
+        act(cx, &inverse).await?;
+    }
+    Ok(())
+}
+
+/// One full comparison. With `repair`, divergent rows are rewritten from the side that owns the value, and compared again.
+async fn pass(cx: &Cx<'_>, repair: bool) -> Result<Pass> {
+    let started_at = cx.engine().now().await?;
+    let mut pass = Pass { started_at, finished_at: started_at, rows: 0, divergent: 0, repaired: 0, sample: Vec::new() };
+    let mut walker = Walker::new(cx, None);
+    let wanted = cx.plan().validate.sample;
+    while let Some(chunk) = walker.next(cx).await? {
+        cx.check()?;
+        let began = std::time::Instant::now();
+        let mut seen = compare(cx, &chunk, wanted).await?;
+        if seen.divergent > 0 {
+            cx.sleep(SETTLE).await?;
+            seen = compare(cx, &chunk, wanted).await?;
+        }
+        if seen.divergent > 0 && repair {
+            pass.repaired += repair_chunk(cx, &chunk).await?;
+            seen = Compared { rows: seen.rows, ..compare(cx, &chunk, wanted).await? };
+        }
+        pass.rows += seen.rows;
+        pass.divergent += seen.divergent;
+        let room = (wanted as usize).saturating_sub(pass.sample.len());
+        pass.sample.extend(seen.sample.into_iter().take(room));
+        walker.finished(cx, &chunk, seen.rows, began.elapsed()).await?;
+        cx.report(Event::ValidateProgress { rows: pass.rows, total: cx.resolved.rows.max(pass.rows), divergent: pass.divergent }).await?;
+    }
+    pass.finished_at = cx.engine().now().await?;
+    Ok(pass)
+}
+
+/// A row that doesn't convert must not end the comparison: then each row is asked whether it does.
+async fn compare(cx: &Cx<'_>, chunk: &Chunk, sample: u32) -> Result<Compared> {
+    let mut attempt = 0;
+    loop {
+        let error = match cx.engine().compare(&cx.resolved, chunk, Compare::Divergent, false, sample).await {
+            Ok(compared) => return Ok(compared),
+            Err(e) if e.trouble() == Trouble::BadData => return cx.engine().compare(&cx.resolved, chunk, Compare::Divergent, true, sample).await,
+            Err(e) => e,
+        };
+        attempt += 1;
+        if !error.trouble().passes() || attempt > 10 {
+            return Err(error);
+        }
+        cx.sleep(Duration::from_millis(200 * attempt)).await?;
+    }
+}
+
+/// Before the reads are switched the old column owns the value, afterwards the new one.
+async fn repair_chunk(cx: &Cx<'_>, chunk: &Chunk) -> Result<u64> {
+    let what = if cx.state.done(Stage::ReadSwitch) { Fill::Reverse } else { Fill::Forward };
+    write(cx, chunk, what).await
+}
+
+/// Writes a chunk outside of the backfill, waiting for locks as long as `ddl.patience` allows.
+pub async fn write(cx: &Cx<'_>, chunk: &Chunk, what: Fill) -> Result<u64> {
+    let began = std::time::Instant::now();
+    let mut attempt = 0;
+    loop {
+        match cx.engine().fill(&cx.resolved, chunk, what, LOCK_WAIT, None, &cx.fence).await {
+            Ok(filled) => return Ok(filled.rows),
+            Err(e) if e.trouble().passes() && began.elapsed() < cx.plan().ddl.patience => {
+                attempt += 1;
+                cx.report(Event::BatchRetried { reason: e.to_string(), attempt }).await?;
+                cx.sleep(Duration::from_millis(100 * u64::from(attempt.min(10)))).await?;
+            }
+            Err(e) if e.trouble().passes() => return Err(Error::new(Code::PaceGivenUp, e.to_string())),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// `sete validate`: one pass more. It counts like any other.
+pub async fn extra_pass(cx: &mut Cx<'_>, repair: bool) -> Result<Pass> {
+    let pass = pass(cx, repair).await?;
+    if repair && pass.repaired > 0 {
+        cx.report(Event::Repaired { rows: pass.repaired }).await?;
+    }
+    record(cx, pass.clone()).await?;
+    Ok(pass)
+}
