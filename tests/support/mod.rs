@@ -8,6 +8,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
+pub mod sete;
+
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
