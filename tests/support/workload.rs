@@ -492,10 +492,14 @@ impl Session {
         let connection = self.connection.as_mut()?;
         let begin = Instant::now();
         let result = connection.query(sql, arguments).await;
-        if connection.client.is_closed() {
-            self.connection = None;
-        }
+        let lost = connection.client.is_closed();
         self.note(kind, sql, begin, result.as_ref().err());
+        if lost {
+            self.connection = None;
+            if result.is_ok() {
+                self.lost_between_statements();
+            }
+        }
         result.ok()
     }
 
@@ -508,6 +512,12 @@ impl Session {
             let sqlstate = error.code().map(|code| code.code().to_owned());
             stats.failed(kind, Failure { message: causes(error), sqlstate, statement: sql.to_owned(), client: self.name.clone(), at_s });
         }
+    }
+
+    fn lost_between_statements(&self) {
+        let (message, statement, client) = ("the connection was lost".to_owned(), String::new(), self.name.clone());
+        let at_s = self.started.elapsed().as_secs_f64();
+        lock(&self.stats).failed(Kind::Connect, Failure { message, sqlstate: None, statement, client, at_s });
     }
 
     fn wrong(&self, kind: Kind, message: String, sql: &str) {
@@ -591,7 +601,7 @@ pub enum Kind {
     Read,
     /// By value.
     Find,
-    /// A lost connection made anew, or a client that did not end.
+    /// A lost connection, its being made anew, or a client that did not end.
     Connect,
 }
 
@@ -670,6 +680,7 @@ struct KindStats {
     failed: u64,
     wrong: u64,
     errors: Vec<Failure>,
+    wrongs: Vec<Failure>,
     slowest: Option<Slowest>,
 }
 
@@ -688,13 +699,13 @@ impl Stats {
     fn failed(&mut self, kind: Kind, failure: Failure) {
         let seen = self.0.entry(kind).or_default();
         seen.failed += 1;
-        seen.keep(failure);
+        keep(&mut seen.errors, [failure]);
     }
 
     fn wrong(&mut self, kind: Kind, failure: Failure) {
         let seen = self.0.entry(kind).or_default();
         seen.wrong += 1;
-        seen.keep(failure);
+        keep(&mut seen.wrongs, [failure]);
     }
 
     fn add(&mut self, other: &Self) {
@@ -705,9 +716,8 @@ impl Stats {
             }
             seen.failed += more.failed;
             seen.wrong += more.wrong;
-            seen.errors.extend(more.errors.iter().cloned());
-            seen.errors.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
-            seen.errors.truncate(ERRORS_KEPT);
+            keep(&mut seen.errors, more.errors.iter().cloned());
+            keep(&mut seen.wrongs, more.wrongs.iter().cloned());
             if let Some(slow) = &more.slowest
                 && seen.slowest.as_ref().is_none_or(|slowest| slowest.ms < slow.ms)
             {
@@ -717,12 +727,11 @@ impl Stats {
     }
 }
 
-impl KindStats {
-    fn keep(&mut self, failure: Failure) {
-        if self.errors.len() < ERRORS_KEPT {
-            self.errors.push(failure);
-        }
-    }
+/// The earliest few.
+fn keep(kept: &mut Vec<Failure>, more: impl IntoIterator<Item = Failure>) {
+    kept.extend(more);
+    kept.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    kept.truncate(ERRORS_KEPT);
 }
 
 /// What the application noticed. Its JSON is what `examples/workload` prints.
@@ -751,8 +760,10 @@ pub struct KindSummary {
     pub p99_ms: f64,
     pub max_ms: f64,
     pub slowest: Option<Slowest>,
-    /// The first five.
+    /// The first five failures.
     pub errors: Vec<Failure>,
+    /// The first five wrong results.
+    pub wrongs: Vec<Failure>,
 }
 
 impl Summary {
@@ -771,6 +782,7 @@ impl Summary {
                     max_ms: seen.slowest.as_ref().map_or(0.0, |slowest| slowest.ms),
                     slowest: seen.slowest.clone(),
                     errors: seen.errors.clone(),
+                    wrongs: seen.wrongs.clone(),
                 };
                 (*kind, summary)
             })
@@ -813,7 +825,7 @@ impl fmt::Display for Summary {
         if let Some(slowest) = &self.slowest {
             writeln!(f, "slowest: {:.1} ms, {} at {:.1} s: {}", slowest.ms, slowest.client, slowest.at_s, slowest.statement)?;
         }
-        for error in self.kinds.values().flat_map(|kind| &kind.errors) {
+        for error in self.kinds.values().flat_map(|kind| kind.errors.iter().chain(&kind.wrongs)) {
             let sqlstate = error.sqlstate.as_deref().unwrap_or("-");
             writeln!(f, "noticed: {} at {:.1} s, {sqlstate}, {}\n         {}", error.client, error.at_s, error.message, error.statement)?;
         }
