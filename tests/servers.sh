@@ -237,7 +237,7 @@ servers_all() {
 # PostgreSQL refuses to run as root: then it runs as user postgres.
 server_as_owner() {
   if ((EUID == 0)); then
-    (cd / && runuser -u postgres -- "$@")
+    (cd / && setpriv --reuid=postgres --regid=postgres --init-groups "$@")
   else
     "$@"
   fi
