@@ -6,6 +6,7 @@
 pub mod catalog;
 pub mod postgres;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,9 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::change::Mapping;
 use crate::error::{Blocker, Result};
-use crate::plan::{Plan, WalkChoice};
-use crate::resolve::{ConstraintSpec, IndexSpec, Resolved};
+use crate::plan::{EngineKind, Plan, WalkChoice};
 use crate::report::Event;
+use crate::resolve::{ConstraintSpec, IndexSpec, Resolved};
+use crate::secret::DbUrl;
 use crate::state::{Entry, Lease, Origin, Pass, PlanState, Progress, Reject, StageState, StrayWriter, Taken};
 
 pub use catalog::Catalog;
@@ -26,10 +28,14 @@ pub enum Ddl {
     AddColumn,
     DropNewColumn,
     /// The sync trigger with its function. With `watch`, it also records direct writes to the old column.
-    InstallSync { watch: bool },
+    InstallSync {
+        watch: bool,
+    },
     DropSync,
     /// Records writes that leave old and new apart; with `watch`, direct writes to the old column instead.
-    InstallObserver { watch: bool },
+    InstallObserver {
+        watch: bool,
+    },
     DropObserver,
     BuildIndex(IndexSpec),
     DropIndex(IndexSpec),
@@ -202,6 +208,8 @@ pub trait Schema: Send + Sync {
     fn render(&self, r: &Resolved, ddl: &Ddl) -> Vec<String>;
     /// What an action costs. Pure.
     fn cost(&self, r: &Resolved, ddl: &Ddl) -> Cost;
+    /// The statement that one batch sends; for the preview. Pure.
+    fn render_fill(&self, r: &Resolved, what: Fill) -> String;
     /// Whether the action's effect is there already.
     async fn present(&self, r: &Resolved, ddl: &Ddl) -> Result<bool>;
     /// Sessions that hold a lock in the action's way, the oldest transaction first.
@@ -276,3 +284,8 @@ pub trait Store: Send + Sync {
 
 pub trait Engine: Schema + Rows + Store {}
 impl<T: Schema + Rows + Store> Engine for T {}
+
+/// A connection to the plan's server, which shows itself as `application_name` there.
+pub async fn connect(_kind: EngineKind, _url: &DbUrl, _application_name: &str) -> Result<Arc<dyn Engine>> {
+    todo!()
+}

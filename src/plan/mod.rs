@@ -3,6 +3,7 @@
 pub mod duration;
 pub mod fingerprint;
 mod parse;
+mod render;
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Code;
 
 pub use parse::parse;
+pub use render::render;
 
 /// A mistake in a plan file, with the bytes it is at.
 #[derive(Clone, Debug, PartialEq)]

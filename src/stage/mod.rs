@@ -1,5 +1,7 @@
 //! The seven stages, in order. Start reading here, then open the files in this order.
 
+mod actions;
+
 use serde::{Deserialize, Serialize};
 
 /// One of the seven. The order is the order of the change; nothing else is derived from it.
@@ -16,7 +18,8 @@ pub enum Stage {
 }
 
 impl Stage {
-    pub const ALL: [Stage; 7] = [Stage::Expand, Stage::DualWrite, Stage::Backfill, Stage::Validate, Stage::ReadSwitch, Stage::StopWrites, Stage::Drop];
+    pub const ALL: [Stage; 7] =
+        [Stage::Expand, Stage::DualWrite, Stage::Backfill, Stage::Validate, Stage::ReadSwitch, Stage::StopWrites, Stage::Drop];
 
     /// The name in plans, state rows, JSON and on the command line.
     pub const fn name(self) -> &'static str {

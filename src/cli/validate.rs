@@ -1,0 +1,44 @@
+//! `sete validate`.
+
+use std::path::PathBuf;
+
+use super::context::Context;
+use super::format::Format;
+use super::signals;
+use crate::error::{Code, Error, Result, exit};
+use crate::report::figures::number;
+use crate::run;
+use crate::state::Pass;
+
+/// Compare all rows once more, outside of the stages
+///
+/// Exits with 6 when rows differ and were not repaired.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  sete validate orders-status.toml --repair")]
+pub struct Args {
+    /// The plan file
+    plan: PathBuf,
+    /// Rewrite rows that differ from the column that owns the value
+    #[arg(long)]
+    repair: bool,
+}
+
+pub async fn run(args: Args, context: &Context) -> Result<u8> {
+    let job = context.job(context.read_plan(&args.plan)?, Format::Text).await?;
+    let pass = signals::until_stopped(&job, run::validate(&job, args.repair)).await?;
+    context.data(&format!("{}: {}", job.plan.id, summary(&pass)))?;
+    match pass.divergent.saturating_sub(pass.repaired) {
+        0 => Ok(exit::DONE),
+        left => Err(Error::new(Code::Diverged, divergence(left, &pass.sample))),
+    }
+}
+
+fn summary(pass: &Pass) -> String {
+    let repaired = if pass.repaired > 0 { format!(", {} repaired", number(pass.repaired)) } else { String::new() };
+    format!("rows compared: {}, differing: {}{repaired}", number(pass.rows), number(pass.divergent))
+}
+
+fn divergence(left: u64, sample: &[String]) -> String {
+    let keys = if sample.is_empty() { String::new() } else { format!("; some of their keys: {}", sample.join(", ")) };
+    format!("rows that differ: {}{keys}", number(left))
+}
