@@ -8,7 +8,7 @@ use crate::plan::{DualWriteMode, Plan};
 use crate::report::figures::time;
 use crate::stage::Stage;
 use crate::state::{PlanState, StrayWriter};
-use crate::status;
+use crate::status::{self, State};
 
 /// A deploy of the application, by what is new in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -109,10 +109,9 @@ fn why_closed(plan: &Plan, state: Option<&PlanState>, now: Timestamp, deploy: De
     let needs = deploy.needs(plan);
     let Some(state) = state else { return Some(with_mode(plan, deploy, format!("{needs} is not done: the plan has not begun"))) };
     if !state.done(needs) {
-        let at = state.current();
-        let why = status::waiting_for(plan, Some(state), now)
-            .map_or_else(|| format!("{at} is running"), |w| format!("the plan is at {at} and waits for {w}"));
-        return Some(with_mode(plan, deploy, format!("{needs} is not done: {why}")));
+        let stands = standing(plan, state, now);
+        let reason = if state.current() == needs { stands } else { format!("{needs} is not done: {stands}") };
+        return Some(with_mode(plan, deploy, reason));
     }
     match deploy {
         Deploy::ReadNew if state.rejected > 0 => {
@@ -124,6 +123,17 @@ fn why_closed(plan: &Plan, state: Option<&PlanState>, now: Timestamp, deploy: De
             Some(format!("the soak after {needs} is not over, not before {}", time(from)))
         }
         _ => None,
+    }
+}
+
+/// How the current stage is, and what it waits for.
+fn standing(plan: &Plan, state: &PlanState, now: Timestamp) -> String {
+    let at = state.current();
+    let is = status::state_of(state, at);
+    match (status::waiting_for(plan, Some(state), now), is) {
+        (None, _) => format!("{at} is {}", is.name()),
+        (Some(why), State::Failed | State::Blocked) => format!("{at} {}, {why}", if is == State::Failed { "failed" } else { "is blocked" }),
+        (Some(what), _) => format!("{at} is {} and waits for {what}", is.name()),
     }
 }
 
@@ -143,7 +153,8 @@ fn with_mode(plan: &Plan, deploy: Deploy, reason: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{at, now, plan, state, stray};
+    use crate::fixture::{at, lease, now, plan, state, stray};
+    use crate::state::Status;
 
     fn open_after(plan: &Plan, deploy: Deploy, now: Timestamp) -> usize {
         let opens = |done: &usize| evaluate(plan, Some(&state(*done)), &[], now, deploy).open;
@@ -179,6 +190,17 @@ mod tests {
         let strays = [stray("web-3", "2026-01-02T05:59:00Z")];
         assert_eq!(evaluate(&plan(), Some(&state(5)), &strays, now(), Deploy::Drop).in_the_way.len(), 1);
         assert!(evaluate(&plan(), Some(&state(5)), &strays, now(), Deploy::WriteNew).in_the_way.is_empty());
+    }
+
+    #[test]
+    fn a_closed_gate_says_how_its_stage_is() {
+        let mut s = state(2);
+        s.stages[2].status = Status::Running;
+        s.lease = lease(true);
+        assert_eq!(evaluate(&plan(), Some(&s), &[], now(), Deploy::ReadNew).reason, "validate is not done: backfill is running");
+        s.stages[2].status = Status::Failed;
+        s.stages[2].waiting_for = Some("row 17 doesn't convert".into());
+        assert_eq!(evaluate(&plan(), Some(&s), &[], now(), Deploy::ReadNew).reason, "validate is not done: backfill failed, row 17 doesn't convert");
     }
 
     #[test]

@@ -209,12 +209,12 @@ fn stage_in_words(plan: &Plan, stage: Stage) -> StagePreview {
         ),
         Stage::ReadSwitch if swap => (
             format!("exchanges the names `{old}` and `{new}` in one short transaction"),
-            format!("{} have passed", show(plan.read_switch.soak)),
+            format!("a soak of {} has passed", show(plan.read_switch.soak)),
             "swaps the names back",
         ),
         Stage::ReadSwitch => (
             format!("records that the deploy that reads `{new}` is out"),
-            format!("{} have passed", show(plan.read_switch.soak)),
+            format!("a soak of {} has passed", show(plan.read_switch.soak)),
             "records the switch back",
         ),
         Stage::StopWrites => (

@@ -9,12 +9,15 @@ use serde_json::Value;
 use crate::error::{Code, exit};
 use crate::gate::{self, Gates};
 use crate::plan::{DualWriteMode, EngineKind, Plan, SwitchMode};
-use crate::report::figures::{span, time};
+use crate::report::figures::{self, span, time};
 use crate::stage::Stage;
 use crate::state::{PlanState, Progress, StageState, Status, StrayWriter};
 
 /// A running backfill that saved no progress for this long is shown as stalled.
 const STALLED_AFTER: Duration = Duration::from_secs(60);
+
+/// What a stage waits for that needs nothing but to be begun.
+pub const NEXT_STEP: &str = "the next `sete step`";
 
 /// One element of `sete status --format json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -80,7 +83,7 @@ pub struct BackfillReport {
     pub filled: u64,
     pub rejected: u64,
     pub rows_per_s: u64,
-    /// None when it isn't running or its speed is not known yet.
+    /// None when it doesn't move or its speed is not known yet.
     pub eta_s: Option<u64>,
     pub batch_ms_p50: f64,
     pub batch_ms_p95: f64,
@@ -133,7 +136,8 @@ fn stage_report(stage: Stage, state: Option<&PlanState>) -> StageReport {
     }
 }
 
-fn state_of(state: &PlanState, stage: Stage) -> State {
+/// How one stage is, the runner's life considered.
+pub fn state_of(state: &PlanState, stage: Stage) -> State {
     let own = state.stage(stage);
     let plain = match own.status {
         Status::Done => return State::Done,
@@ -171,7 +175,8 @@ impl Progress {
 }
 
 fn backfill(state: &PlanState, p: &Progress, now: Timestamp) -> BackfillReport {
-    let running = state_of(state, Stage::Backfill) == State::Running;
+    let stalled = silence(state, now).is_some();
+    let moves = state_of(state, Stage::Backfill) == State::Running && !stalled;
     let tenths = |ms: f64| (ms * 10.0).round() / 10.0;
     BackfillReport {
         done: p.done,
@@ -179,11 +184,11 @@ fn backfill(state: &PlanState, p: &Progress, now: Timestamp) -> BackfillReport {
         filled: p.filled,
         rejected: state.rejected,
         rows_per_s: p.rows_per_s.round() as u64,
-        eta_s: if running { p.eta_s() } else { None },
+        eta_s: if moves { p.eta_s() } else { None },
         batch_ms_p50: tenths(p.batch_ms_p50),
         batch_ms_p95: tenths(p.batch_ms_p95),
         last_progress_at: p.at,
-        stalled: silence(state, now).is_some(),
+        stalled,
         throttled_by: p.throttled_by.clone(),
     }
 }
@@ -262,7 +267,7 @@ fn begin(plan: &Plan, state: &PlanState, stage: Stage, now: Timestamp) -> String
             Some(at) => format!("the soak before the drop, not before {}", time(at)),
             None => "the confirmed drop: `sete step --yes`".to_string(),
         },
-        _ => "the next `sete step`".to_string(),
+        _ => NEXT_STEP.to_string(),
     }
 }
 
@@ -285,8 +290,7 @@ fn interrupted(state: &PlanState, own: &StageState) -> String {
 /// Adds when the wait ends at the earliest, or who has to look again once that has passed.
 fn with_time(said: String, plan: &Plan, state: &PlanState, now: Timestamp) -> String {
     match not_before(plan, state, now) {
-        Some(_) if said.contains("not before") => said,
-        Some(at) => format!("{said}, not before {}", time(at)),
+        Some(at) => figures::not_before(&said, Some(at)),
         None if has_runner(state) => said,
         None => format!("{said}; `sete step` looks again"),
     }

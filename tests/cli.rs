@@ -1,5 +1,7 @@
 //! The binary as a user meets it: exit status, stdout, stderr.
 
+#![expect(clippy::unwrap_used, reason = "a test that can't run its binary has failed")]
+
 use std::process::Command;
 
 /// Runs `sete` without a database and shows what came of it.

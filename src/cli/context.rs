@@ -80,7 +80,7 @@ impl Context {
         Ok(Job { plan, text, engine, lease_engine, reporter: self.reporter(format), stop: Stop::default() })
     }
 
-    fn reporter(&self, format: Format) -> Arc<dyn Reporter> {
+    pub fn reporter(&self, format: Format) -> Arc<dyn Reporter> {
         match format {
             Format::Json => Arc::new(Json::new(Sink::stdout())),
             // A bar and a log on the same lines would overwrite each other.

@@ -21,8 +21,11 @@ const POLL: Duration = Duration::from_secs(2);
 /// Exits with 0 when the gate is open and with 4, and the reason, when it is closed.
 #[derive(clap::Args)]
 #[command(after_help = "\
-write-both opens when expand is done (app mode), read-new when validate is, write-new when read_switch is,
-drop when stop_writes is and its soak has passed.
+The gates open on evidence:
+  write-both  when expand is done (app mode; not needed in trigger mode)
+  read-new    when validate is done
+  write-new   when read_switch is done
+  drop        when stop_writes is done and its soak has passed
 
 Example:
   sete gate orders-status.toml --for read-new --wait 30m")]

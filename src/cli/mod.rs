@@ -57,10 +57,10 @@ pub struct Cli {
 #[derive(Args)]
 struct Global {
     /// Database address; better from the environment, which `ps` doesn't show
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     url: Option<String>,
     /// Say more on stderr; twice for all
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Global options")]
     verbose: u8,
 }
 
@@ -128,7 +128,7 @@ fn start_log(verbose: u8) {
     let level = match verbose {
         0 => return,
         1 => "sete=debug",
-        _ => "trace",
+        _ => "sete=trace,tokio_postgres=debug,rustls=debug",
     };
     let colour = error::colour_on_stderr();
     tracing_subscriber::fmt().with_env_filter(level).with_writer(std::io::stderr).with_ansi(colour).init();

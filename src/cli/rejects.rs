@@ -35,7 +35,7 @@ pub async fn run(args: Args, context: &Context) -> Result<u8> {
     let id = file.plan.id.clone();
     let (count, rejects) = if args.retry {
         let job = context.job(file, Format::Text).await?;
-        signals::until_stopped(&job, run::retry_rejects(&job)).await?;
+        signals::until_stopped(&job.stop, job.reporter.as_ref(), run::retry_rejects(&job)).await?;
         job.engine.rejects(&id, SHOWN).await?
     } else {
         let engine = context.connect(&file.plan).await?;

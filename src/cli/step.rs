@@ -13,7 +13,7 @@ use super::format::Format;
 use super::signals;
 use crate::error::{Code, Error, Result, exit};
 use crate::plan::{Plan, SwitchMode, duration};
-use crate::report::figures::time;
+use crate::report::figures::not_before;
 use crate::run::{self, Job, StepOptions};
 use crate::stage::Stage;
 use crate::state::{StageState, Status};
@@ -57,7 +57,7 @@ pub async fn run(args: Args, context: &Context) -> Result<u8> {
     let job = context.job(context.read_plan(&args.plan)?, args.format).await?;
     let yes = args.yes || (is_for_the_drop(&job, args.through).await? && is_confirmed(context, &job.plan)?);
     let options = StepOptions { through: args.through, wait: args.wait, yes };
-    let last = signals::until_stopped(&job, run::step(&job, &options)).await?;
+    let last = signals::until_stopped(&job.stop, job.reporter.as_ref(), run::step(&job, &options)).await?;
     let outcome = outcome(&job, &last).await?;
     match args.format {
         Format::Json => context.json(&outcome)?,
@@ -122,7 +122,7 @@ async fn outcome(job: &Job, last: &StageState) -> Result<Outcome> {
         waiting_for: last.waiting_for.clone().filter(|_| !done),
         not_before: last.until.filter(|_| !done),
         next: Some(report.stage).filter(|_| !ended),
-        next_waits_for: report.waiting_for.filter(|_| done),
+        next_waits_for: report.waiting_for.filter(|what| done && what != status::NEXT_STEP),
     })
 }
 
@@ -137,8 +137,7 @@ impl Outcome {
             }
             _ => {
                 let what = self.waiting_for.as_deref().unwrap_or("its condition");
-                let until = self.not_before.map_or(String::new(), |t| format!(" (not before {})", time(t)));
-                format!("{plan}: {stage} waits for {what}{until}")
+                format!("{plan}: {stage} waits for {}", not_before(what, self.not_before))
             }
         }
     }
@@ -159,7 +158,7 @@ mod tests {
             waiting_for: Some("a second zero pass".into()),
             not_before: Some(now()),
             next,
-            next_waits_for: Some("the next `sete step`".into()),
+            next_waits_for: Some("the deploy that reads `status_v2`, then `sete step`".into()),
         }
     }
 
@@ -168,11 +167,11 @@ mod tests {
         let text = |state, next| ended(state, next).text();
         assert_eq!(
             text(status::State::Done, Some(Stage::ReadSwitch)),
-            "orders-status: validate is done; next is read_switch, which waits for the next `sete step`"
+            "orders-status: validate is done; next is read_switch, which waits for the deploy that reads `status_v2`, then `sete step`"
         );
         assert_eq!(
             text(status::State::Waiting, Some(Stage::Validate)),
-            "orders-status: validate waits for a second zero pass (not before 2026-01-02T06:00:00Z)"
+            "orders-status: validate waits for a second zero pass, not before 2026-01-02T06:00:00Z"
         );
         assert_eq!(text(status::State::Done, None), "orders-status: validate is done, and with it the change");
     }

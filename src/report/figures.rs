@@ -56,6 +56,14 @@ pub fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
+/// What is waited for, with the earliest time that it can end, unless the words say that already.
+pub fn not_before(said: &str, at: Option<Timestamp>) -> String {
+    match at {
+        Some(at) if !said.contains("not before") => format!("{said}, not before {}", time(at)),
+        _ => said.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

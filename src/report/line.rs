@@ -1,13 +1,18 @@
 //! An event as one short line, the same on a terminal and in a log.
 
 use super::Event;
-use super::figures::{ms, number, span, time};
+use super::figures::{ms, not_before, number, span};
 use crate::error::count;
 use crate::stage::Stage;
 use crate::state::{Pass, Progress};
 
 /// None for events that are progress only.
 pub fn line(event: &Event) -> Option<String> {
+    // Server messages and other people's queries may hold line ends and worse.
+    words(event).map(|text| text.replace(char::is_control, " "))
+}
+
+fn words(event: &Event) -> Option<String> {
     Some(match event {
         Event::BackfillProgress { .. } | Event::ValidateProgress { .. } => return None,
         Event::StageStarted { stage } => format!("[{}/{}] {stage}", stage.number(), Stage::ALL.len()),
@@ -31,10 +36,7 @@ pub fn line(event: &Event) -> Option<String> {
             format!("  {}; {zero_in_a_row} of {needed} passes in a row without a difference", passed(pass))
         }
         Event::Repaired { rows: n } => format!("  {} repaired", rows(*n)),
-        Event::StageWaiting { stage, waiting_for, until } => {
-            let until = until.map_or(String::new(), |t| format!(" (not before {})", time(t)));
-            format!("  {stage} waits for {waiting_for}{until}")
-        }
+        Event::StageWaiting { stage, waiting_for, until } => format!("  {stage} waits for {}", not_before(waiting_for, *until)),
         Event::StageFinished { stage } => format!("  {stage} done"),
         Event::StageFailed { stage, code, message } => format!("  {stage} failed with {code}: {message}"),
         Event::StageUndone { stage } => format!("  {stage} undone"),

@@ -10,7 +10,7 @@ use super::context::{Context, PlanFile};
 use super::format::Format;
 use crate::error::{Result, exit};
 use crate::preview::Preview;
-use crate::run;
+use crate::run::{self, Job, Stop};
 
 /// Show what a plan would do: exact SQL, locks, cost, time, and what stands in its way
 ///
@@ -47,7 +47,16 @@ pub async fn run(args: Args, context: &Context) -> Result<u8> {
 }
 
 async fn live(file: PlanFile, context: &Context) -> Result<Preview> {
-    let job = context.job(file, Format::Text).await?;
+    let engine = context.connect(&file.plan).await?;
+    // Nothing is run, so nothing needs a lease.
+    let job = Job {
+        lease_engine: engine.clone(),
+        engine,
+        reporter: context.reporter(Format::Text),
+        stop: Stop::default(),
+        plan: file.plan,
+        text: file.text,
+    };
     let (catalog, resolved, findings) = run::preview(&job).await?;
     Ok(Preview::live(&job.plan, &catalog, &resolved, &findings, job.engine.as_ref()))
 }
@@ -71,7 +80,7 @@ fn word(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_string)).unwrap_or_default()
 }
 
-/// "catalog; ACCESS EXCLUSIVE on public.orders; blocks nobody while it runs".
+/// "catalog; ACCESS EXCLUSIVE on public.orders".
 fn cost(action: &crate::preview::ActionPreview) -> String {
     let mut parts = vec![word(&action.class)];
     parts.extend(action.locks.iter().map(|l| format!("{} on {}", l.mode, l.relation)));
@@ -81,7 +90,7 @@ fn cost(action: &crate::preview::ActionPreview) -> String {
     parts.join("; ")
 }
 
-/// "400 batches, about 6 s".
+/// "about 400,000 rows in 400 batches, 6 s or more".
 fn estimate(b: &crate::preview::BackfillPreview) -> String {
     use crate::report::figures::{number, span};
     format!("about {} rows in {} batches, {} or more", number(b.rows), number(b.batches), span(b.seconds))

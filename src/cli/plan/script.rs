@@ -1,7 +1,5 @@
 //! The preview as a script that can be read in review, or run by hand.
 
-use std::time::Duration;
-
 use super::{cost, estimate};
 use crate::plan::{Ddl, EngineKind};
 use crate::preview::{ActionPreview, Preview, StagePreview};
@@ -32,19 +30,16 @@ fn stage(s: &StagePreview, engine: EngineKind, limits: &Ddl) -> String {
     out + &comment(&format!("done when {}", s.done_when))
 }
 
-/// With a lock timeout, as all DDL; several statements of one action belong together, unless they run beside everybody else.
+/// With a lock timeout, as all DDL, which ends with the action.
 fn statements(action: &ActionPreview, engine: EngineKind, limits: &Ddl) -> String {
     let sql: String = action.sql.iter().map(|sql| format!("{};\n", sql.trim_end().trim_end_matches(';'))).collect();
-    let together = action.sql.len() > 1 && !action.online && engine == EngineKind::Postgres;
-    let (begin, commit) = if together { ("BEGIN;\n", "COMMIT;\n") } else { ("", "") };
     let limit = if action.online { limits.patience.max(limits.lock_timeout) } else { limits.lock_timeout };
-    format!("{}{begin}{sql}{commit}", timeout(engine, limit))
-}
-
-fn timeout(engine: EngineKind, limit: Duration) -> String {
+    let (ms, seconds) = (limit.as_millis(), limit.as_secs().max(1));
     match engine {
-        EngineKind::Postgres => format!("SET lock_timeout = '{}ms';\n", limit.as_millis()),
-        EngineKind::Mysql => format!("SET lock_wait_timeout = {};\n", limit.as_secs().max(1)),
+        // Built beside everybody else, and therefore outside of a transaction.
+        EngineKind::Postgres if action.online => format!("SET lock_timeout = '{ms}ms';\n{sql}RESET lock_timeout;\n"),
+        EngineKind::Postgres => format!("BEGIN;\nSET LOCAL lock_timeout = '{ms}ms';\n{sql}COMMIT;\n"),
+        EngineKind::Mysql => format!("SET SESSION lock_wait_timeout = {seconds};\n{sql}"),
     }
 }
 

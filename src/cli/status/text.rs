@@ -24,7 +24,10 @@ fn plan(r: &StatusReport) -> String {
     for s in &r.in_the_way {
         lines.push(format!("in the way: {} wrote only `{}` {} times, last at {}", writer(s), s.wrote_only, number(s.count), time(s.last_at)));
     }
-    lines.extend(r.waiting_for.as_ref().map(|w| if r.state == State::Failed { format!("failed: {w}") } else { format!("waiting for: {w}") }));
+    lines.extend(r.waiting_for.as_ref().map(|why| match r.state {
+        State::Failed | State::Blocked => format!("{}: {why}", r.state.name()),
+        _ => format!("waiting for: {why}"),
+    }));
     lines.join("\n")
 }
 
