@@ -186,20 +186,14 @@ pub fn resolve(plan: &Plan, catalog: &Catalog, origin: Option<&Origin>) -> Resul
 
 /// A column that is not there, or no longer.
 fn planned_column(name: &str, type_name: &str, exact_equality: bool) -> Column {
-    Column {
-        name: name.to_string(),
-        type_name: type_name.to_string(),
-        exact_equality,
-        not_null: false,
-        default: None,
-        generated: false,
-        identity: false,
-    }
+    Column { name: name.to_string(), type_name: type_name.to_string(), exact_equality, not_null: false, default: None, generated: false, identity: false }
 }
 
 /// Told by the types: each name now carries the other's.
 fn is_swapped(origin: &Origin, from: Option<&Column>, to: Option<&Column>) -> bool {
-    origin.old_type != origin.new_type && from.is_some_and(|c| c.type_name == origin.new_type) && to.is_none_or(|c| c.type_name == origin.old_type)
+    origin.old_type != origin.new_type
+        && from.is_some_and(|c| c.type_name == origin.new_type)
+        && to.is_none_or(|c| c.type_name == origin.old_type)
 }
 
 /// The statements of stage 4, in order.

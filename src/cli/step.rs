@@ -1,23 +1,21 @@
 //! `sete step`.
 
+mod outcome;
+
 use std::io::{BufRead, IsTerminal};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use jiff::Timestamp;
-use serde::Serialize;
 
 use super::context::Context;
 use super::format::Format;
 use super::signals;
 use crate::error::{Code, Error, Result, exit};
 use crate::plan::{Plan, SwitchMode, duration};
-use crate::report::figures::not_before;
 use crate::run::{self, Job, StepOptions};
 use crate::stage::Stage;
-use crate::state::{StageState, Status};
-use crate::status;
+use crate::state::Status;
 
 /// Run the next stage
 ///
@@ -58,7 +56,7 @@ pub async fn run(args: Args, context: &Context) -> Result<u8> {
     let yes = args.yes || (is_for_the_drop(&job, args.through).await? && is_confirmed(context, &job.plan)?);
     let options = StepOptions { through: args.through, wait: args.wait, yes };
     let last = signals::until_stopped(&job.stop, job.reporter.as_ref(), run::step(&job, &options)).await?;
-    let outcome = outcome(&job, &last).await?;
+    let outcome = outcome::of(&job, &last).await?;
     match args.format {
         Format::Json => context.json(&outcome)?,
         _ => context.data(&outcome.text())?,
@@ -92,89 +90,10 @@ fn dropped(plan: &Plan) -> &str {
     if plan.read_switch.mode == SwitchMode::Swap { &plan.change.to } else { &plan.change.from }
 }
 
-/// How a step ended: the last line of `--format json`.
-#[derive(Debug, PartialEq, Serialize)]
-struct Outcome {
-    at: Timestamp,
-    event: &'static str,
-    plan: String,
-    stage: Stage,
-    state: status::State,
-    waiting_for: Option<String>,
-    not_before: Option<Timestamp>,
-    /// The stage that the next step runs; none at the end.
-    next: Option<Stage>,
-    next_waits_for: Option<String>,
-}
-
-async fn outcome(job: &Job, last: &StageState) -> Result<Outcome> {
-    let at = job.engine.now().await?;
-    let state = job.engine.load(&job.plan.id).await?;
-    let report = status::report(&job.plan, state.as_ref(), &[], at);
-    let done = last.status == Status::Done;
-    let ended = report.state == status::State::Done;
-    Ok(Outcome {
-        at,
-        event: "step_ended",
-        plan: job.plan.id.clone(),
-        stage: last.stage,
-        state: if done { status::State::Done } else { status::State::Waiting },
-        waiting_for: last.waiting_for.clone().filter(|_| !done),
-        not_before: last.until.filter(|_| !done),
-        next: Some(report.stage).filter(|_| !ended),
-        next_waits_for: report.waiting_for.filter(|what| done && what != status::NEXT_STEP),
-    })
-}
-
-impl Outcome {
-    fn text(&self) -> String {
-        let Outcome { plan, stage, next, .. } = self;
-        match (self.state, next) {
-            (status::State::Done, None) => format!("{plan}: {stage} is done, and with it the change"),
-            (status::State::Done, Some(next)) => {
-                let needs = self.next_waits_for.as_ref().map_or(String::new(), |w| format!(", which waits for {w}"));
-                format!("{plan}: {stage} is done; next is {next}{needs}")
-            }
-            _ => {
-                let what = self.waiting_for.as_deref().unwrap_or("its condition");
-                format!("{plan}: {stage} waits for {}", not_before(what, self.not_before))
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{now, plan};
-
-    fn ended(state: status::State, next: Option<Stage>) -> Outcome {
-        Outcome {
-            at: now(),
-            event: "step_ended",
-            plan: "orders-status".into(),
-            stage: Stage::Validate,
-            state,
-            waiting_for: Some("a second zero pass".into()),
-            not_before: Some(now()),
-            next,
-            next_waits_for: Some("the deploy that reads `status_v2`, then `sete step`".into()),
-        }
-    }
-
-    #[test]
-    fn the_summary_says_what_is_next() {
-        let text = |state, next| ended(state, next).text();
-        assert_eq!(
-            text(status::State::Done, Some(Stage::ReadSwitch)),
-            "orders-status: validate is done; next is read_switch, which waits for the deploy that reads `status_v2`, then `sete step`"
-        );
-        assert_eq!(
-            text(status::State::Waiting, Some(Stage::Validate)),
-            "orders-status: validate waits for a second zero pass, not before 2026-01-02T06:00:00Z"
-        );
-        assert_eq!(text(status::State::Done, None), "orders-status: validate is done, and with it the change");
-    }
+    use crate::fixture::plan;
 
     #[test]
     fn after_a_swap_the_old_column_has_the_other_name() {

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use super::context::Context;
 use super::format::Format;
 use super::signals;
-use crate::error::{Code, Error, Result, exit};
+use crate::error::{Code, Error, Result, count, exit};
 use crate::report::figures::number;
+use crate::report::passed;
 use crate::run;
 use crate::state::Pass;
 
@@ -35,10 +36,23 @@ pub async fn run(args: Args, context: &Context) -> Result<u8> {
 
 fn summary(pass: &Pass) -> String {
     let repaired = if pass.repaired > 0 { format!(", {} repaired", number(pass.repaired)) } else { String::new() };
-    format!("rows compared: {}, differing: {}{repaired}", number(pass.rows), number(pass.divergent))
+    format!("{}{repaired}", passed(pass))
 }
 
 fn divergence(left: u64, sample: &[String]) -> String {
-    let keys = if sample.is_empty() { String::new() } else { format!("; some of their keys: {}", sample.join(", ")) };
-    format!("rows that differ: {}{keys}", number(left))
+    let keys = if sample.is_empty() { String::new() } else { format!("; keys: {}", sample.join(", ")) };
+    format!("{} left where old and new differ{keys}", count(usize::try_from(left).unwrap_or(usize::MAX), "row"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::now;
+
+    #[test]
+    fn a_pass_is_said_in_one_line() {
+        let pass = Pass { started_at: now(), finished_at: now(), rows: 400_000, divergent: 3, repaired: 2, sample: vec!["(17)".into()] };
+        assert_eq!(summary(&pass), "400,000 rows compared, 3 differ, 2 repaired");
+        assert_eq!(divergence(1, &pass.sample), "1 row left where old and new differ; keys: (17)");
+    }
 }

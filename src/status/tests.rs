@@ -1,5 +1,6 @@
 use super::*;
 use crate::fixture::{at, lease, now, plan, progress, state, stray};
+use crate::plan::{DualWriteMode, ReadSwitch, SwitchMode};
 use crate::state::Pass;
 
 /// The state in which `stage` is current and has `status`.
@@ -111,7 +112,7 @@ fn a_failure_of_preflight_is_blocked_and_any_other_failed() {
 
 #[test]
 fn each_pending_stage_says_what_people_have_to_do() {
-    let (mut app, swap) = (plan(), Plan { read_switch: crate::plan::ReadSwitch { mode: SwitchMode::Swap, ..plan().read_switch }, ..plan() });
+    let (mut app, swap) = (plan(), Plan { read_switch: ReadSwitch { mode: SwitchMode::Swap, ..plan().read_switch }, ..plan() });
     app.dual_write.mode = DualWriteMode::App;
     for (plan, done, says) in [
         (&app, 1, "the deploy that writes both columns, then `sete step`"),

@@ -105,10 +105,7 @@ mod tests {
             ("STATUS", "\"s2\""),
             ("\"Status\"", "\"Status\""),
             ("cast(status as status)", "cast(\"s2\" as status)"),
-            (
-                "CHECK (((status)::text = ANY ((ARRAY['a'::character varying, 'b'])::text[])))",
-                "CHECK (((\"s2\")::text = ANY ((ARRAY['a'::character varying, 'b'])::text[])))",
-            ),
+            ("CHECK (((status)::text = ANY ((ARRAY['a'::character varying, 'b'])::text[])))", "CHECK (((\"s2\")::text = ANY ((ARRAY['a'::character varying, 'b'])::text[])))"),
             ("'é' || E'\\'status' ||\n status", "'é' || E'\\'status' ||\n \"s2\""),
             ("E'\\'status' || status", "E'\\'status' || \"s2\""),
             ("$x$status$x$ || status -- status", "$x$status$x$ || \"s2\" -- status"),
