@@ -169,13 +169,43 @@ pub enum Error {
     #[error("{} the plan", count(findings.len(), "finding") + if findings.len() == 1 { " blocks" } else { " block" })]
     Blocked { findings: Vec<Finding> },
     #[error("no lock on {relation} within {}: {}", crate::plan::duration::show(*patience), blocker.as_ref().map_or("the holder had gone when we looked".into(), |b| b.to_string()))]
-    LockNotGot { relation: String, patience: Duration, blocker: Option<Blocker> },
+    LockNotGot { relation: String, patience: Duration, blocker: Option<Box<Blocker>> },
     /// An error that its code and one sentence say completely.
     #[error("{message}")]
     Coded { code: Code, message: String },
     /// A refusal of the server, or a broken connection.
     #[error("{context}: {message}")]
-    Database { code: Code, context: String, message: String, sqlstate: Option<String> },
+    Database { code: Code, trouble: Trouble, context: String, message: String, sqlstate: Option<String> },
+}
+
+/// What kind of trouble a refused statement means, in no engine's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trouble {
+    LockTimeout,
+    Deadlock,
+    Serialization,
+    /// By a timeout or by an administrator.
+    Cancelled,
+    ConnectionLost,
+    /// A value that doesn't convert or breaks a constraint.
+    BadData,
+    /// A name that isn't there.
+    Undefined,
+    /// Something of that name is there already.
+    Duplicate,
+    /// A replica, or read-only by a setting.
+    ReadOnly,
+    /// The role lacks a right.
+    Rights,
+    Other,
+}
+
+impl Trouble {
+    /// Whether the same statement may well succeed a moment later.
+    pub fn passes(self) -> bool {
+        matches!(self, Trouble::LockTimeout | Trouble::Deadlock | Trouble::Serialization | Trouble::Cancelled | Trouble::ConnectionLost)
+    }
 }
 
 impl Error {
@@ -190,6 +220,14 @@ impl Error {
             Error::Blocked { findings } => findings.iter().find(|f| f.blocks()).map_or(Code::Internal, |f| f.code),
             Error::LockNotGot { .. } => Code::LockNotGot,
             Error::Coded { code, .. } | Error::Database { code, .. } => *code,
+        }
+    }
+
+    /// The kind of a server's refusal; `Other` for all that isn't one.
+    pub fn trouble(&self) -> Trouble {
+        match self {
+            Error::Database { trouble, .. } => *trouble,
+            _ => Trouble::Other,
         }
     }
 

@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::change::Mapping;
-use crate::engine::catalog::{Column, Dependent, Expression, Key, Server};
-use crate::engine::{Applied, Catalog, Cost, CostClass, Ddl, Fence, Fill, Probe, Schema, Walk};
+use crate::ddl;
+use crate::engine::catalog::{Column, Expression, Key, Server};
+use crate::engine::{Applied, Catalog, Cost, CostClass, Ddl, Fence, Fill, Probe, Schema, StatementRead, Walk};
 use crate::error::{Blocker, Result};
 use crate::plan::{self, Plan, TableName};
 use crate::resolve::{Conversion, IndexSpec, Names, Resolved};
@@ -218,10 +219,10 @@ impl Schema for Words {
     async fn catalog(&self, _: &Plan, _: &Mapping, _: Option<&Origin>) -> Result<Catalog> {
         unimplemented!()
     }
-    fn render(&self, _: &Resolved, ddl: &Ddl) -> Vec<String> {
+    fn render(&self, r: &Resolved, ddl: &Ddl) -> Vec<String> {
         match ddl {
             Ddl::InstallSync { .. } => vec!["CREATE FUNCTION sete.sync()".into(), "CREATE TRIGGER sync;".into()],
-            other => vec![format!("DO '{}'", other.words())],
+            _ => vec![format!("DO '{}'", ddl::action(r, ddl))],
         }
     }
     fn cost(&self, r: &Resolved, ddl: &Ddl) -> Cost {
@@ -247,7 +248,7 @@ impl Schema for Words {
     async fn probe_insert(&self, _: &Resolved) -> Result<Probe> {
         unimplemented!()
     }
-    async fn dependents(&self, _: &Resolved) -> Result<Vec<Dependent>> {
+    async fn reads_of_old(&self, _: &Resolved) -> Result<Option<Vec<StatementRead>>> {
         unimplemented!()
     }
 }

@@ -17,6 +17,7 @@
 
 pub mod change;
 pub mod cli;
+pub mod ddl;
 pub mod engine;
 pub mod error;
 pub mod finding;

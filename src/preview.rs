@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::ddl;
 use crate::engine::{Catalog, CostClass, Ddl, Fill, Schema, Walk};
 use crate::finding::{Finding, Severity};
 use crate::plan::duration::show;
@@ -36,11 +37,12 @@ pub struct Live {
     pub server: String,
     pub database: String,
     pub address: String,
-    pub rows: u64,
-    pub bytes: u64,
+    /// None when the plan could not be resolved.
+    pub rows: Option<u64>,
+    pub bytes: Option<u64>,
     /// Name and columns of the key.
     pub key: Option<String>,
-    pub walk: Walk,
+    pub walk: Option<Walk>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -121,28 +123,16 @@ impl Preview {
         }
     }
 
-    /// The plan on its table.
-    pub fn live(plan: &Plan, catalog: &Catalog, resolved: &Resolved, findings: &[Finding], schema: &dyn Schema) -> Preview {
-        let server = &catalog.server;
-        let key = resolved.key.as_ref().map(|k| {
-            let columns: Vec<String> = k.columns.iter().map(|(name, kind)| format!("{name} {kind}")).collect();
-            format!("{} ({})", k.name, columns.join(", "))
-        });
+    /// The plan on its server; without a resolved plan, what the findings leave to be said.
+    pub fn live(plan: &Plan, catalog: &Catalog, resolved: Option<&Resolved>, findings: &[Finding], schema: &dyn Schema) -> Preview {
         let mut preview = Preview {
-            table: resolved.table.to_string(),
-            live: Some(Live {
-                server: server.version.clone(),
-                database: server.database.clone(),
-                address: server.address.clone(),
-                rows: resolved.rows,
-                bytes: resolved.bytes,
-                key,
-                walk: resolved.walk,
-            }),
+            live: Some(Live::new(catalog, resolved)),
             findings: findings.iter().map(FindingView::from).collect(),
             blocked: findings.iter().any(Finding::blocks),
             ..Preview::offline(plan)
         };
+        let Some(resolved) = resolved else { return preview };
+        preview.table = resolved.table.to_string();
         for stage in &mut preview.stages {
             stage.actions = stage.stage.actions(plan, resolved).iter().map(|ddl| action(resolved, ddl, schema)).collect();
             stage.backfill = (stage.stage == Stage::Backfill).then(|| backfill(plan, resolved, schema));
@@ -151,10 +141,29 @@ impl Preview {
     }
 }
 
+impl Live {
+    fn new(catalog: &Catalog, resolved: Option<&Resolved>) -> Live {
+        let server = &catalog.server;
+        let key = resolved.and_then(|r| r.key.as_ref()).map(|k| {
+            let columns: Vec<String> = k.columns.iter().map(|(name, kind)| format!("{name} {kind}")).collect();
+            format!("{} ({})", k.name, columns.join(", "))
+        });
+        Live {
+            server: server.version.clone(),
+            database: server.database.clone(),
+            address: server.address.clone(),
+            rows: resolved.map(|r| r.rows),
+            bytes: resolved.map(|r| r.bytes),
+            key,
+            walk: resolved.map(|r| r.walk),
+        }
+    }
+}
+
 fn action(resolved: &Resolved, ddl: &Ddl, schema: &dyn Schema) -> ActionPreview {
     let cost = schema.cost(resolved, ddl);
     ActionPreview {
-        action: ddl.words(),
+        action: ddl::action(resolved, ddl),
         sql: schema.render(resolved, ddl),
         locks: cost.locks.into_iter().map(|(relation, mode)| Lock { relation, mode }).collect(),
         class: cost.class,

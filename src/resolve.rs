@@ -4,7 +4,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::engine::catalog::{Catalog, Column, Expression, Key, Leaf, Rebuild, RelationKind, Sequence, Table};
-use crate::engine::{Ddl, Walk};
+use crate::engine::{Ddl, Side, Walk};
 use crate::error::{Code, Error, Result};
 use crate::plan::{DefaultPart, Part, Plan, SwitchMode, TableName};
 use crate::state::Origin;
@@ -65,6 +65,11 @@ pub struct IndexSpec {
     pub template: String,
 }
 
+/// The index of one leaf.
+pub fn leaf_index_name(index: &str, leaf: &str) -> String {
+    within_limit(&format!("{leaf}_{index}"))
+}
+
 /// A new column's constraint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConstraintSpec {
@@ -74,7 +79,7 @@ pub struct ConstraintSpec {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Rule {
-    NotNull,
+    NotNull(Side),
     /// The definition over the new column, as the server writes it.
     Check(String),
     ForeignKey(String),
@@ -83,27 +88,42 @@ pub enum Rule {
 /// What we create in the database, named so that two plans never meet and no name is cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Names {
-    /// Sorts after every ordinary name: BEFORE triggers fire in the order of their names.
-    pub sync_trigger: String,
+    /// Triggers on INSERT and on UPDATE. They sort after every ordinary name: BEFORE triggers fire in the order of names.
+    pub sync_triggers: [String; 2],
     pub sync_function: String,
-    pub observer_trigger: String,
+    pub observer_triggers: [String; 2],
     pub observer_function: String,
     /// Says why a row doesn't convert.
     pub error_function: String,
     /// Counts the writes that the observer has seen.
     pub counter: String,
+    /// CHECKs that prove NOT NULL of the old and the new column.
+    pub not_null: [String; 2],
+    /// What tells our own session's writes from the application's.
+    pub marker: String,
+}
+
+impl Resolved {
+    pub fn column(&self, side: Side) -> &Column {
+        match side {
+            Side::Old => &self.old,
+            Side::New => &self.new,
+        }
+    }
 }
 
 impl Names {
     pub fn of(plan: &str) -> Names {
         let tag = tag(plan);
         Names {
-            sync_trigger: format!("~sete_sync_{tag}"),
+            sync_triggers: [format!("~sete_sync_{tag}_insert"), format!("~sete_sync_{tag}_update")],
             sync_function: format!("sync_{tag}"),
-            observer_trigger: format!("~sete_observer_{tag}"),
+            observer_triggers: [format!("~sete_observer_{tag}_insert"), format!("~sete_observer_{tag}_update")],
             observer_function: format!("observe_{tag}"),
             error_function: format!("error_{tag}"),
             counter: format!("writes_{tag}"),
+            not_null: [format!("sete_old_not_null_{tag}"), format!("sete_not_null_{tag}")],
+            marker: tag,
         }
     }
 }
@@ -119,15 +139,20 @@ const NAME_MAX: usize = 63;
 /// `name` for the new column: the old column's name in it exchanged for the new one's, and never cut by the server.
 fn derived_name(name: &str, old: &str, new: &str) -> String {
     let plain = if name.contains(old) { name.replacen(old, new, 1) } else { format!("{name}_{new}") };
-    if plain.len() <= NAME_MAX && plain != name {
-        return plain;
+    within_limit(&plain)
+}
+
+/// A name that is too long is cut by us, with a tag that keeps it apart, and not by the server.
+fn within_limit(name: &str) -> String {
+    if name.len() <= NAME_MAX {
+        return name.to_string();
     }
-    let tag = tag(&format!("{name}/{old}/{new}"));
-    let mut cut = plain.len().min(NAME_MAX - tag.len() - 1);
-    while !plain.is_char_boundary(cut) {
+    let tag = tag(name);
+    let mut cut = NAME_MAX - tag.len() - 1;
+    while !name.is_char_boundary(cut) {
         cut -= 1;
     }
-    format!("{}_{tag}", &plain[..cut])
+    format!("{}_{tag}", &name[..cut])
 }
 
 /// The plan on this table. Errors when the table can't carry it at all; `preflight::findings` says all that is wrong.
@@ -214,9 +239,9 @@ fn structure(plan: &Plan, table: &Table, origin: Option<&Origin>) -> Vec<Ddl> {
         Part::Statements(list) => own(list, &mut out),
         Part::Auto => {
             if origin.map_or(table.column(&plan.change.from).is_some_and(|c| c.not_null), |o| o.old_not_null) {
-                let proof = ConstraintSpec { name: format!("sete_not_null_{}", tag(&plan.id)), rule: Rule::NotNull };
+                let proof = ConstraintSpec { name: Names::of(&plan.id).not_null[1].clone(), rule: Rule::NotNull(Side::New) };
                 constraint(proof.clone(), &mut out);
-                out.push(Ddl::SetNotNull);
+                out.push(Ddl::SetNotNull(Side::New));
                 out.push(Ddl::DropConstraint(proof));
             }
         }

@@ -49,8 +49,8 @@ pub struct StepOptions {
     pub yes: bool,
 }
 
-/// The plan resolved against the live catalog, with all remarks. Changes nothing.
-pub async fn preview(_job: &Job) -> Result<(Catalog, Resolved, Vec<Finding>)> {
+/// The plan resolved against the live catalog, with all remarks. Changes nothing. None when there is too little to resolve.
+pub async fn preview(_job: &Job) -> Result<(Catalog, Option<Resolved>, Vec<Finding>)> {
     todo!()
 }
 

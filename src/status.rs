@@ -141,14 +141,18 @@ pub fn state_of(state: &PlanState, stage: Stage) -> State {
     let own = state.stage(stage);
     let plain = match own.status {
         Status::Done => return State::Done,
-        Status::Failed if is_blocked(own) => return State::Blocked,
-        Status::Failed => return State::Failed,
+        Status::Failed => match failure(own) {
+            Some(Code::Paused) => State::Waiting,
+            Some(code) if code.exit() == exit::BLOCKED => return State::Blocked,
+            _ => return State::Failed,
+        },
         Status::Pending => State::Pending,
         Status::Waiting => State::Waiting,
         Status::Running | Status::Undoing if is_interrupted(state, stage) => State::Failed,
         Status::Running | Status::Undoing => State::Running,
     };
-    if state.paused && stage == state.current() { State::Paused } else { plain }
+    // Only the backfill can be held.
+    if state.paused && stage == Stage::Backfill { State::Paused } else { plain }
 }
 
 /// The stage says that it runs, and no runner is there.
@@ -160,10 +164,10 @@ fn has_runner(state: &PlanState) -> bool {
     state.lease.as_ref().is_some_and(|l| l.alive)
 }
 
-/// The failure's code, if the stage kept it, is one of preflight's.
-fn is_blocked(stage: &StageState) -> bool {
-    let code = stage.detail.get("code").and_then(Value::as_str);
-    Code::ALL.iter().any(|c| Some(c.as_str()) == code && c.exit() == exit::BLOCKED)
+/// The code of a stage's failure, which is what the words about it begin with.
+fn failure(stage: &StageState) -> Option<Code> {
+    let code = stage.waiting_for.as_ref()?.split(':').next()?;
+    Code::ALL.iter().copied().find(|c| c.as_str() == code)
 }
 
 impl Progress {
@@ -219,8 +223,9 @@ fn validate(plan: &Plan, state: &PlanState) -> Option<ValidateReport> {
 
 /// When the next pass may start. None when it may now, or none is needed.
 fn next_pass_at(plan: &Plan, state: &PlanState) -> Option<Timestamp> {
-    let last = state.passes.last().filter(|p| p.divergent == 0)?;
-    (state.current() == Stage::Validate && state.zero_passes() < plan.validate.passes).then(|| later(last.started_at, plan.validate.apart))
+    let last = state.passes.last()?;
+    let some = (1..plan.validate.passes).contains(&state.zero_passes());
+    (state.current() == Stage::Validate && some).then(|| later(last.started_at, plan.validate.apart))
 }
 
 /// Writers that hold the current stage up. In the stages that wait for silence, all that it has counted; between them,

@@ -51,6 +51,22 @@ fn a_missing_file_or_address() {
 }
 
 #[test]
+fn a_plan_without_a_database() {
+    insta::assert_snapshot!("offline", sete(&["plan", "plans/orders_status.toml", "--offline"]));
+    let json = sete(&["plan", "plans/orders_status_app.toml", "--offline", "--format", "json"]);
+    assert!(json.contains("exit 0") && json.contains("{\"plan\":"), "{json}");
+}
+
+#[test]
+fn a_plan_with_mistakes() {
+    let cases: [&[&str]; 2] =
+        [&["plan", "tests/cases/broken.toml", "--offline"], &["plan", "tests/cases/broken.toml", "--offline", "--format", "json"]];
+    let shown = cases.map(sete).join("\n");
+    assert!(!shown.contains("s3cret"), "{shown}");
+    insta::assert_snapshot!("mistakes", shown);
+}
+
+#[test]
 fn completions_for_every_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let shown = sete(&["completions", shell]);

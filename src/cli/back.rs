@@ -19,7 +19,7 @@ pub struct Args {
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<u8> {
-    let job = context.job(context.read_plan(&args.plan)?, Format::Text).await?;
+    let job = context.job(context.read_plan(&args.plan)?, Format::Text)?;
     let stage = signals::until_stopped(&job.stop, job.reporter.as_ref(), run::back(&job)).await?;
     let next = stage.prev().map_or("nothing of it is left to undo".to_string(), |s| format!("`sete back` would undo {s} next"));
     context.data(&format!("{}: {stage} is undone; {next}", job.plan.id))?;

@@ -59,24 +59,24 @@ impl Context {
     }
 
     /// A connection to the plan's database.
-    pub async fn connect(&self, plan: &Plan) -> Result<Arc<dyn Engine>> {
-        engine::connect(plan.engine, &self.address(plan.database.as_deref())?, &format!("sete {}", plan.id)).await
+    pub fn connect(&self, plan: &Plan) -> Result<Arc<dyn Engine>> {
+        engine::connect(plan.engine, &self.address(plan.database.as_deref())?, &format!("sete {}", plan.id))
     }
 
     /// A connection to the database that no plan names.
-    pub async fn connect_without_plan(&self) -> Result<Arc<dyn Engine>> {
+    pub fn connect_without_plan(&self) -> Result<Arc<dyn Engine>> {
         let address = self.address(None)?;
         let scheme = address.expose().split("://").next().unwrap_or_default();
         let kind = if matches!(scheme, "mysql" | "mariadb") { EngineKind::Mysql } else { EngineKind::Postgres };
-        engine::connect(kind, &address, "sete").await
+        engine::connect(kind, &address, "sete")
     }
 
     /// A plan ready to run, with a connection of its own for the lease.
-    pub async fn job(&self, file: PlanFile, format: Format) -> Result<Job> {
+    pub fn job(&self, file: PlanFile, format: Format) -> Result<Job> {
         let PlanFile { plan, text } = file;
         let address = self.address(plan.database.as_deref())?;
-        let engine = engine::connect(plan.engine, &address, &format!("sete {}", plan.id)).await?;
-        let lease_engine = engine::connect(plan.engine, &address, &format!("sete {} lease", plan.id)).await?;
+        let engine = engine::connect(plan.engine, &address, &format!("sete {}", plan.id))?;
+        let lease_engine = engine::connect(plan.engine, &address, &format!("sete {} lease", plan.id))?;
         Ok(Job { plan, text, engine, lease_engine, reporter: self.reporter(format), stop: Stop::default() })
     }
 

@@ -65,9 +65,8 @@ fn object(error: &Error) -> Value {
 }
 
 fn problem(text: &str, p: &Problem) -> Value {
-    let before = text.get(..p.span.start).unwrap_or(text);
-    let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count()) + 1;
-    json!({"code": p.code, "line": before.matches('\n').count() + 1, "column": column, "message": mask(&p.message), "help": p.help})
+    let (line, column) = p.position(text);
+    json!({"code": p.code, "line": line, "column": column, "message": mask(&p.message), "help": p.help})
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub struct Args {
 
 pub async fn run(args: Args, context: &Context) -> Result<u8> {
     let plan = context.read_plan(&args.plan)?.plan;
-    let engine = context.connect(&plan).await?;
+    let engine = context.connect(&plan)?;
     let state = known(engine.as_ref(), &plan.id).await?;
     refuse(&state, args.force)?;
     engine.forget(&plan.id).await?;

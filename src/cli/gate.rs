@@ -48,7 +48,7 @@ fn deploys() -> impl TypedValueParser<Value = Deploy> {
 
 pub async fn run(args: Args, context: &Context) -> Result<u8> {
     let plan = context.read_plan(&args.plan)?.plan;
-    let engine = context.connect(&plan).await?;
+    let engine = context.connect(&plan)?;
     let began = Instant::now();
     let report = loop {
         let report = look(&plan, engine.as_ref(), args.deploy).await?;

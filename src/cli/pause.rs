@@ -24,7 +24,7 @@ pub async fn run(args: Args, context: &Context) -> Result<u8> {
 
 /// Pauses or resumes a plan that the database knows.
 pub async fn set(context: &Context, plan: &crate::plan::Plan, paused: bool) -> Result<()> {
-    let engine = context.connect(plan).await?;
+    let engine = context.connect(plan)?;
     known(engine.as_ref(), &plan.id).await?;
     engine.set_paused(&plan.id, paused).await
 }

@@ -34,11 +34,11 @@ pub async fn run(args: Args, context: &Context) -> Result<u8> {
     let file = context.read_plan(&args.plan)?;
     let id = file.plan.id.clone();
     let (count, rejects) = if args.retry {
-        let job = context.job(file, Format::Text).await?;
+        let job = context.job(file, Format::Text)?;
         signals::until_stopped(&job.stop, job.reporter.as_ref(), run::retry_rejects(&job)).await?;
         job.engine.rejects(&id, SHOWN).await?
     } else {
-        let engine = context.connect(&file.plan).await?;
+        let engine = context.connect(&file.plan)?;
         known(engine.as_ref(), &id).await?;
         engine.rejects(&id, SHOWN).await?
     };

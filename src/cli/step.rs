@@ -52,7 +52,7 @@ fn stages() -> impl TypedValueParser<Value = Stage> {
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<u8> {
-    let job = context.job(context.read_plan(&args.plan)?, args.format).await?;
+    let job = context.job(context.read_plan(&args.plan)?, args.format)?;
     let yes = args.yes || (is_for_the_drop(&job, args.through).await? && is_confirmed(context, &job.plan)?);
     let options = StepOptions { through: args.through, wait: args.wait, yes };
     let last = signals::until_stopped(&job.stop, job.reporter.as_ref(), run::step(&job, &options)).await?;

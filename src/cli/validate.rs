@@ -25,7 +25,7 @@ pub struct Args {
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<u8> {
-    let job = context.job(context.read_plan(&args.plan)?, Format::Text).await?;
+    let job = context.job(context.read_plan(&args.plan)?, Format::Text)?;
     let pass = signals::until_stopped(&job.stop, job.reporter.as_ref(), run::validate(&job, args.repair)).await?;
     context.data(&format!("{}: {}", job.plan.id, summary(&pass)))?;
     match pass.divergent.saturating_sub(pass.repaired) {

@@ -6,6 +6,7 @@
 pub mod catalog;
 pub mod postgres;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::change::Mapping;
-use crate::error::{Blocker, Result};
+use crate::error::{Blocker, Code, Error, Result};
 use crate::plan::{EngineKind, Plan, WalkChoice};
 use crate::resolve::{ConstraintSpec, IndexSpec, Resolved};
 use crate::report::Event;
@@ -39,22 +40,26 @@ pub enum Ddl {
     AddConstraint(ConstraintSpec),
     ValidateConstraint(ConstraintSpec),
     DropConstraint(ConstraintSpec),
-    /// Cheap because a validated CHECK proves it.
-    SetNotNull,
-    DropNotNull,
+    /// Cheap on the new column because a validated CHECK proves it.
+    SetNotNull(Side),
+    DropNotNull(Side),
     /// A statement of the user's own from [structure].
     Statement(String),
     Analyze,
-    /// Exchanges the two names, sync included. Its own inverse.
-    SwapNames,
-    /// The old column accepts NULL.
-    RelaxOld,
-    /// The old column is NOT NULL again.
-    TightenOld,
+    /// Exchanges the two names, with all that goes by name: the sync, the default, policies and views.
+    SwapNames { swapped: bool },
     /// Default and sequence ownership move to the new column.
     MoveDefault,
     MoveDefaultBack,
     DropOldColumn,
+}
+
+/// One of the two columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    Old,
+    New,
 }
 
 /// What an action costs and whom it blocks. Source: the measured DDL table of the project.
@@ -170,8 +175,8 @@ pub struct Compared {
 /// One sample of the server.
 #[derive(Clone, Debug, PartialEq, Default, Serialize)]
 pub struct Pressure {
-    /// The slowest replica's delay by name. None means unknown, which is not zero.
-    pub lag: Vec<(String, Option<Duration>)>,
+    /// Each replica's delay. None means unknown, which is not zero.
+    pub lag: HashMap<String, Option<Duration>>,
     pub active: u32,
     /// Sessions that wait for a lock of ours.
     pub waiting: u32,
@@ -189,6 +194,13 @@ pub enum Probe {
     Failed(String),
 }
 
+/// A statement that names the old column, with how often it has run in all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatementRead {
+    pub text: String,
+    pub calls: i64,
+}
+
 /// Identifies this runner to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
@@ -202,10 +214,10 @@ pub trait Schema: Send + Sync {
     async fn catalog(&self, plan: &Plan, mapping: &Mapping, origin: Option<&Origin>) -> Result<Catalog>;
     /// The SQL of an action. Pure.
     fn render(&self, r: &Resolved, ddl: &Ddl) -> Vec<String>;
+    /// The statement that one batch sends. Pure, for the preview.
+    fn render_fill(&self, r: &Resolved, what: Fill) -> String;
     /// What an action costs. Pure.
     fn cost(&self, r: &Resolved, ddl: &Ddl) -> Cost;
-    /// The statement that one batch sends; for the preview. Pure.
-    fn render_fill(&self, r: &Resolved, what: Fill) -> String;
     /// Whether the action's effect is there already.
     async fn present(&self, r: &Resolved, ddl: &Ddl) -> Result<bool>;
     /// Sessions that hold a lock in the action's way, the oldest transaction first.
@@ -216,8 +228,8 @@ pub trait Schema: Send + Sync {
     async fn probe_sync(&self, r: &Resolved) -> Result<Probe>;
     /// A real insert without the old column and without the sync, rolled back.
     async fn probe_insert(&self, r: &Resolved) -> Result<Probe>;
-    /// What still depends on the old column, beyond what a drop takes with it.
-    async fn dependents(&self, r: &Resolved) -> Result<Vec<catalog::Dependent>>;
+    /// Statements that name the old column, as the server counts them. None when the server keeps no such record.
+    async fn reads_of_old(&self, r: &Resolved) -> Result<Option<Vec<StatementRead>>>;
 }
 
 #[async_trait]
@@ -228,8 +240,8 @@ pub trait Rows: Send + Sync {
     async fn fill(&self, r: &Resolved, chunk: &Chunk, what: Fill, lock_wait: Duration, progress: Option<&Progress>, fence: &Fence) -> Result<Filled>;
     /// Rows of a chunk whose conversion fails, with the server's messages.
     async fn bad_rows(&self, r: &Resolved, chunk: &Chunk, limit: u32) -> Result<Vec<Reject>>;
-    /// Rows of a chunk that are pending or, with `differs`, whose columns disagree.
-    async fn compare(&self, r: &Resolved, chunk: &Chunk, what: Compare, sample: u32) -> Result<Compared>;
+    /// Counts the rows of a chunk that `what` names. `safely` asks row by row whether it converts at all, which is slower.
+    async fn compare(&self, r: &Resolved, chunk: &Chunk, what: Compare, safely: bool, sample: u32) -> Result<Compared>;
     async fn pressure(&self, plan: &Plan) -> Result<Pressure>;
 }
 
@@ -246,6 +258,8 @@ pub enum Compare {
 pub trait Store: Send + Sync {
     /// Makes or migrates our tables.
     async fn prepare(&self) -> Result<()>;
+    /// The server's clock.
+    async fn now(&self) -> Result<jiff::Timestamp>;
     /// None when the plan, or our whole schema, is not there.
     async fn load(&self, plan: &str) -> Result<Option<PlanState>>;
     async fn list(&self) -> Result<Vec<String>>;
@@ -274,14 +288,15 @@ pub trait Store: Send + Sync {
     async fn set_paused(&self, plan: &str, paused: bool) -> Result<()>;
     /// Removes the plan's rows; our schema too when it was the last.
     async fn forget(&self, plan: &str) -> Result<()>;
-    /// The server's clock.
-    async fn now(&self) -> Result<jiff::Timestamp>;
+}
+
+/// Opens an engine. Nothing is sent before it is first used.
+pub fn connect(kind: EngineKind, url: &DbUrl, application: &str) -> Result<Arc<dyn Engine>> {
+    match kind {
+        EngineKind::Postgres => todo!("{url} {application}"),
+        EngineKind::Mysql => Err(Error::new(Code::NotSupported, "MySQL and MariaDB are not supported yet")),
+    }
 }
 
 pub trait Engine: Schema + Rows + Store {}
 impl<T: Schema + Rows + Store> Engine for T {}
-
-/// A connection to the plan's server, which shows itself as `application_name` there.
-pub async fn connect(_kind: EngineKind, _url: &DbUrl, _application_name: &str) -> Result<Arc<dyn Engine>> {
-    todo!()
-}

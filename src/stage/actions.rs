@@ -1,7 +1,7 @@
-//! Which schema actions belong to which stage, and what each is called. `sete plan` shows exactly these.
+//! Which schema actions belong to which stage, in order. `sete plan` shows exactly these.
 
 use super::Stage;
-use crate::engine::Ddl;
+use crate::engine::{Ddl, Side};
 use crate::plan::{DualWriteMode, Plan, SwitchMode};
 use crate::resolve::Resolved;
 
@@ -15,7 +15,7 @@ impl Stage {
             Stage::DualWrite => vec![Ddl::InstallSync { watch: false }],
             Stage::Backfill => Vec::new(),
             Stage::Validate => resolved.structure.clone(),
-            Stage::ReadSwitch if plan.read_switch.mode == SwitchMode::Swap => vec![Ddl::SwapNames],
+            Stage::ReadSwitch if plan.read_switch.mode == SwitchMode::Swap => vec![Ddl::SwapNames { swapped: true }],
             Stage::ReadSwitch => Vec::new(),
             Stage::StopWrites => stop_writes(resolved, app),
             Stage::Drop => vec![Ddl::DropOldColumn],
@@ -24,50 +24,12 @@ impl Stage {
 }
 
 fn stop_writes(resolved: &Resolved, app: bool) -> Vec<Ddl> {
-    let mut actions = Vec::new();
-    if resolved.origin_not_null {
-        actions.push(Ddl::RelaxOld);
-    }
-    if app {
-        actions.extend([Ddl::InstallObserver { watch: true }, Ddl::DropObserver]);
-    } else {
-        actions.extend([Ddl::InstallSync { watch: true }, Ddl::DropSync]);
-    }
-    if resolved.default.is_some() || resolved.sequence.is_some() {
-        actions.push(Ddl::MoveDefault);
-    }
-    actions
-}
-
-impl Ddl {
-    /// What the action does, for previews and reports.
-    pub fn words(&self) -> String {
-        match self {
-            Ddl::AddColumn => "add the new column".into(),
-            Ddl::DropNewColumn => "drop the new column".into(),
-            Ddl::InstallSync { watch: false } => "install the sync trigger".into(),
-            Ddl::InstallSync { watch: true } => "have the sync trigger record direct writes to the old column".into(),
-            Ddl::DropSync => "remove the sync trigger".into(),
-            Ddl::InstallObserver { watch: false } => "install the observer of one-sided writes".into(),
-            Ddl::InstallObserver { watch: true } => "have the observer record direct writes to the old column".into(),
-            Ddl::DropObserver => "remove the observer".into(),
-            Ddl::BuildIndex(index) => format!("build index {}", index.name),
-            Ddl::DropIndex(index) => format!("drop index {}", index.name),
-            Ddl::AddConstraint(constraint) => format!("add constraint {}", constraint.name),
-            Ddl::ValidateConstraint(constraint) => format!("validate constraint {}", constraint.name),
-            Ddl::DropConstraint(constraint) => format!("drop constraint {}", constraint.name),
-            Ddl::SetNotNull => "set the new column NOT NULL".into(),
-            Ddl::DropNotNull => "let the new column be NULL".into(),
-            Ddl::Statement(_) => "run your own statement".into(),
-            Ddl::Analyze => "analyze the new column".into(),
-            Ddl::SwapNames => "swap the two names".into(),
-            Ddl::RelaxOld => "let the old column be NULL".into(),
-            Ddl::TightenOld => "set the old column NOT NULL".into(),
-            Ddl::MoveDefault => "move default and sequence to the new column".into(),
-            Ddl::MoveDefaultBack => "move default and sequence back to the old column".into(),
-            Ddl::DropOldColumn => "drop the old column".into(),
-        }
-    }
+    let (watch, remove) =
+        if app { (Ddl::InstallObserver { watch: true }, Ddl::DropObserver) } else { (Ddl::InstallSync { watch: true }, Ddl::DropSync) };
+    let relax = resolved.origin_not_null.then_some(Ddl::DropNotNull(Side::Old));
+    let default = (resolved.default.is_some() || resolved.sequence.is_some()).then_some(Ddl::MoveDefault);
+    // The default before the sync goes, so that no insert is left without one.
+    relax.into_iter().chain([watch]).chain(default).chain([remove]).collect()
 }
 
 #[cfg(test)]
@@ -94,7 +56,7 @@ mod tests {
         resolved.origin_not_null = true;
         resolved.default = Some("'new'".into());
         let actions = Stage::StopWrites.actions(&plan, &resolved);
-        assert_eq!((actions.first(), actions.last()), (Some(&Ddl::RelaxOld), Some(&Ddl::MoveDefault)));
+        assert_eq!(actions, [Ddl::DropNotNull(Side::Old), Ddl::InstallSync { watch: true }, Ddl::MoveDefault, Ddl::DropSync]);
     }
 
     #[test]
@@ -102,6 +64,6 @@ mod tests {
         let (mut plan, resolved) = (fixture::plan(), fixture::resolved());
         assert!(Stage::ReadSwitch.actions(&plan, &resolved).is_empty());
         plan.read_switch.mode = SwitchMode::Swap;
-        assert_eq!(Stage::ReadSwitch.actions(&plan, &resolved), [Ddl::SwapNames]);
+        assert_eq!(Stage::ReadSwitch.actions(&plan, &resolved), [Ddl::SwapNames { swapped: true }]);
     }
 }

@@ -102,12 +102,20 @@ fn a_wait_names_its_end() {
 #[test]
 fn a_failure_of_preflight_is_blocked_and_any_other_failed() {
     let mut s = in_stage(Stage::Drop, Status::Failed);
-    s.stages[6].waiting_for = Some("view public.v uses `status`".into());
-    assert_eq!((report_on(&s).state, words(&s).as_str()), (State::Failed, "view public.v uses `status`"));
-    s.stages[6].detail = serde_json::json!({"code": "E124"});
-    assert_eq!(report_on(&s).state, State::Blocked);
-    s.stages[6].detail = serde_json::json!({"code": "E401"});
-    assert_eq!(report_on(&s).state, State::Failed);
+    for (why, is) in [("E124: view public.v reads it", State::Blocked), ("E401: no lock", State::Failed), ("no code", State::Failed)] {
+        s.stages[6].waiting_for = Some(why.into());
+        assert_eq!((report_on(&s).state, words(&s).as_str()), (is, why));
+    }
+}
+
+#[test]
+fn a_step_that_met_a_pause_is_no_failure() {
+    let mut s = in_stage(Stage::Backfill, Status::Failed);
+    s.stages[2].waiting_for = Some("E303: plan orders-status is paused".into());
+    s.paused = true;
+    assert_eq!((report_on(&s).state, words(&s).as_str()), (State::Paused, "`sete resume`, then `sete step`"));
+    s.paused = false;
+    assert_eq!((report_on(&s).state, words(&s).as_str()), (State::Waiting, "the next `sete step`"));
 }
 
 #[test]

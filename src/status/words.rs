@@ -25,6 +25,7 @@ pub fn waiting_for(plan: &Plan, state: Option<&PlanState>, now: Timestamp) -> Op
         State::Running => running(state, now).or(said),
         State::Blocked | State::Failed if is_interrupted(state, stage) => Some(interrupted(state, own)),
         State::Blocked | State::Failed => Some(said.unwrap_or_else(|| format!("{stage} failed; `sete step` tries again"))),
+        State::Waiting if own.status == Status::Failed => Some(NEXT_STEP.to_string()),
         State::Waiting => Some(with_time(said.unwrap_or_else(|| format!("the condition of {stage}")), plan, state, now)),
     }
 }

@@ -47,7 +47,7 @@ pub async fn run(args: Args, context: &Context) -> Result<u8> {
 }
 
 async fn live(file: PlanFile, context: &Context) -> Result<Preview> {
-    let engine = context.connect(&file.plan).await?;
+    let engine = context.connect(&file.plan)?;
     // Nothing is run, so nothing needs a lease.
     let job = Job {
         lease_engine: engine.clone(),
@@ -58,7 +58,7 @@ async fn live(file: PlanFile, context: &Context) -> Result<Preview> {
         text: file.text,
     };
     let (catalog, resolved, findings) = run::preview(&job).await?;
-    Ok(Preview::live(&job.plan, &catalog, &resolved, &findings, job.engine.as_ref()))
+    Ok(Preview::live(&job.plan, &catalog, resolved.as_ref(), &findings, job.engine.as_ref()))
 }
 
 /// Header lines that text and markdown share: a word and what it says.
@@ -67,9 +67,11 @@ fn header(p: &Preview) -> Vec<(&'static str, String)> {
     let mut out = vec![("change", p.change.clone()), ("table", p.table.clone())];
     if let Some(live) = &p.live {
         out.push(("server", format!("{}, database {} at {}", live.server, live.database, live.address)));
-        out.push(("size", format!("about {} rows, {}", number(live.rows), bytes(live.bytes))));
-        out.push(("key", live.key.clone().unwrap_or_else(|| "none".to_string())));
-        out.push(("walk", word(&live.walk)));
+        if let (Some(rows), Some(size)) = (live.rows, live.bytes) {
+            out.push(("size", format!("about {} rows, {}", number(rows), bytes(size))));
+            out.push(("key", live.key.clone().unwrap_or_else(|| "none".to_string())));
+        }
+        out.extend(live.walk.map(|walk| ("walk", word(&walk))));
     }
     out.push(("mode", format!("dual writes by {}, read switch by {}", word(&p.dual_write), word(&p.read_switch))));
     out

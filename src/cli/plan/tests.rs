@@ -6,7 +6,7 @@ use crate::stage::Stage;
 
 fn preview(findings: &[Finding]) -> Preview {
     let (plan, resolved) = (fixture::plan(), fixture::resolved());
-    Preview::live(&plan, &fixture::catalog(), &resolved, findings, &fixture::Words)
+    Preview::live(&plan, &fixture::catalog(), Some(&resolved), findings, &fixture::Words)
 }
 
 fn findings() -> Vec<Finding> {
@@ -34,6 +34,16 @@ fn the_script_holds_ddl_with_its_timeouts_and_the_backfill_as_a_comment() {
 }
 
 #[test]
+fn without_a_table_there_are_the_findings_and_the_stages_in_words() {
+    let catalog = crate::engine::Catalog { table: None, ..fixture::catalog() };
+    let missing =
+        Finding { code: Code::TableMissing, severity: Severity::Blocker, subject: "table public.orders".into(), message: "there is none".into() };
+    let preview = Preview::live(&fixture::plan(), &catalog, None, &[missing], &fixture::Words);
+    let text = text::page(&preview);
+    assert!(preview.blocked && text.contains("blocker[E101]") && text.contains("7/7 drop") && !text.contains("walk"), "{text}");
+}
+
+#[test]
 fn offline_speaks_in_words() {
     insta::assert_snapshot!(text::page(&Preview::offline(&fixture::plan())));
 }
@@ -53,7 +63,7 @@ fn the_estimate_respects_the_plan_s_own_limit() {
     let mut plan = fixture::plan();
     plan.backfill.max_rows_per_s = Some(1000);
     plan.backfill.pause = std::time::Duration::from_millis(500);
-    let preview = Preview::live(&plan, &fixture::catalog(), &fixture::resolved(), &[], &fixture::Words);
+    let preview = Preview::live(&plan, &fixture::catalog(), Some(&fixture::resolved()), &[], &fixture::Words);
     let backfill = preview.stages[2].backfill.as_ref().unwrap();
     assert_eq!((backfill.batches, backfill.seconds), (400, 600));
 }

@@ -44,7 +44,7 @@ pub async fn run(args: Args, context: &Context) -> Result<u8> {
     if args.watch && (args.format != Format::Text || !std::io::stdout().is_terminal()) {
         return Err(Error::new(Code::Usage, "--watch is for text on a terminal; elsewhere, run `sete status` as often as you like"));
     }
-    let sources = sources(&args, context).await?;
+    let sources = sources(&args, context)?;
     loop {
         let reports = look(&sources).await?;
         let text = match args.format {
@@ -67,14 +67,14 @@ struct Source {
     plan: Option<Plan>,
 }
 
-async fn sources(args: &Args, context: &Context) -> Result<Vec<Source>> {
+fn sources(args: &Args, context: &Context) -> Result<Vec<Source>> {
     if args.plans.is_empty() {
-        return Ok(vec![Source { engine: context.connect_without_plan().await?, plan: None }]);
+        return Ok(vec![Source { engine: context.connect_without_plan()?, plan: None }]);
     }
     let mut out = Vec::new();
     for path in &args.plans {
         let plan = context.read_plan(path)?.plan;
-        out.push(Source { engine: context.connect(&plan).await?, plan: Some(plan) });
+        out.push(Source { engine: context.connect(&plan)?, plan: Some(plan) });
     }
     Ok(out)
 }
