@@ -29,17 +29,18 @@ pub fn colour_on_stderr() -> bool {
 fn text(error: &Error, colour: bool) -> String {
     let heading = format!("error[{}]", error.code());
     let heading = if colour { format!("\u{1b}[1;31m{heading}\u{1b}[0m") } else { heading };
-    let mut out = format!("{heading}: {error}\n");
+    let mut out = mask(&format!("{heading}: {error}\n"));
     for cause in causes(error) {
-        out += &format!("  caused by: {cause}\n");
+        out += &mask(&format!("  caused by: {cause}\n"));
     }
     match error {
+        // It hides passwords itself, without moving what its carets point at.
         Error::PlanInvalid { path, text, problems } => out += &format!("\n{}\n\n", plan::render(path, text, problems).trim_end()),
         // Each finding has its own way out.
-        Error::Blocked { findings } => return mask((out + &list(findings)).trim_end()),
+        Error::Blocked { findings } => return out + mask(&list(findings)).trim_end(),
         _ => {}
     }
-    mask(&format!("{out}hint: {}", error.hint()))
+    format!("{out}hint: {}", error.hint())
 }
 
 fn list(findings: &[Finding]) -> String {
