@@ -1,5 +1,18 @@
 //! What happened, as data. Stages emit events; only reporters write text.
 
+pub mod figures;
+mod json;
+mod line;
+mod plain;
+mod sink;
+mod terminal;
+
+pub use json::Json;
+pub use line::passed;
+pub use plain::Plain;
+pub use sink::Sink;
+pub use terminal::Terminal;
+
 use serde::Serialize;
 
 use crate::engine::Applied;

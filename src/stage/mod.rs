@@ -3,6 +3,7 @@
 //! A stage knows neither SQL nor the engine nor the terminal: it looks, acts through [`crate::ddl::act`], writes rows
 //! through [`crate::walk`], and says whether it is done or what it waits for. Running it again is always safe.
 
+mod actions;
 pub mod backfill;
 mod drop;
 mod dual_write;
