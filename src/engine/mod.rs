@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::change::Mapping;
 use crate::error::{Blocker, Result};
 use crate::plan::{Plan, WalkChoice};
-use crate::resolve::{ConstraintSpec, IndexSpec, Resolved};
 use crate::report::Event;
+use crate::resolve::{ConstraintSpec, IndexSpec, Resolved};
 use crate::state::{Entry, Lease, Origin, Pass, PlanState, Progress, Reject, StageState, StrayWriter, Taken};
 
 pub use catalog::Catalog;
@@ -26,10 +26,14 @@ pub enum Ddl {
     AddColumn,
     DropNewColumn,
     /// The sync trigger with its function. With `watch`, it also records direct writes to the old column.
-    InstallSync { watch: bool },
+    InstallSync {
+        watch: bool,
+    },
     DropSync,
     /// Records writes that leave old and new apart; with `watch`, direct writes to the old column instead.
-    InstallObserver { watch: bool },
+    InstallObserver {
+        watch: bool,
+    },
     DropObserver,
     BuildIndex(IndexSpec),
     DropIndex(IndexSpec),

@@ -3,6 +3,7 @@
 pub mod duration;
 pub mod fingerprint;
 mod parse;
+mod table_name;
 
 use std::time::Duration;
 

@@ -1,3 +1,4 @@
 //! PostgreSQL 13 to 18.
 
+pub mod catalog;
 pub mod sql;
