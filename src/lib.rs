@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`plan`] | the TOML file, checked without a database |
+//! | [`preflight`] | what stands in the way of a plan, said before anything is written |
 //! | [`resolve`] | the plan checked against the live catalog |
 //! | [`stage`] | the seven stages, one file each, engine-neutral: start reading here |
 //! | [`run`] | the drive loop: lease, stage, transition, save, report |
@@ -18,6 +19,7 @@ pub mod engine;
 pub mod error;
 pub mod finding;
 pub mod plan;
+pub mod preflight;
 pub mod report;
 pub mod resolve;
 pub mod run;
