@@ -1,4 +1,8 @@
 //! PostgreSQL 13 to 18.
 
+<<<<<<< HEAD
 pub mod catalog;
 pub mod sql;
+=======
+pub mod conn;
+>>>>>>> conn
