@@ -65,6 +65,15 @@ pub struct IndexSpec {
     pub template: String,
 }
 
+impl IndexSpec {
+    /// The statement that builds it; `name` and `table` quoted already.
+    pub fn statement(&self, concurrently: &str, name: &str, table: &str) -> String {
+        // From the last placeholder to the first, the first occurrence each: what stands before it is not the user's, so
+        // that a column named `{name}` stays what it is.
+        self.template.replacen("{table}", table, 1).replacen("{name}", name, 1).replacen("{concurrently}", concurrently, 1)
+    }
+}
+
 /// A new column's constraint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConstraintSpec {
@@ -252,6 +261,15 @@ fn structure(plan: &Plan, table: &Table, origin: Option<&Origin>) -> Vec<Ddl> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn index_templates_are_filled_once() {
+        let template = "CREATE INDEX {concurrently} {name} ON {table} USING btree (\"{name}\", \"{table}\") WHERE x = '{concurrently}'".to_string();
+        assert_eq!(
+            IndexSpec { name: String::new(), template }.statement("CONCURRENTLY", "\"{table}\"", "\"{name}\""),
+            "CREATE INDEX CONCURRENTLY \"{table}\" ON \"{name}\" USING btree (\"{name}\", \"{table}\") WHERE x = '{concurrently}'"
+        );
+    }
 
     #[test]
     fn names_stay_within_the_limit_and_apart() {

@@ -214,7 +214,7 @@ pub struct Index {
     pub not_copyable: Option<String>,
     /// The statement that builds the same index over the new column: with `{name}`, `{table}` and
     /// `{concurrently}` left open, since a partitioned table's index is built leaf by leaf. The three come in the order
-    /// concurrently, name, table, before anything of the user's; `sql::build_index` fills them.
+    /// concurrently, name, table, before anything of the user's; [`crate::resolve::IndexSpec::statement`] fills them.
     pub template: String,
 }
 

@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 //! The one boundary between engines. Words are ours; SQL stays below this line.
 //!
 //! An engine is three things: it reads the catalog and applies schema actions ([`Schema`]), it reads and writes rows in
@@ -281,8 +280,3 @@ pub trait Store: Send + Sync {
 
 pub trait Engine: Schema + Rows + Store {}
 impl<T: Schema + Rows + Store> Engine for T {}
-=======
-//! The boundary to the servers; SQL lives below it.
-
-pub mod postgres;
->>>>>>> conn

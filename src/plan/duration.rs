@@ -22,11 +22,26 @@ pub fn parse(text: &str) -> Result<Duration, String> {
 pub fn show(duration: Duration) -> String {
     let ms = duration.as_millis();
     for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)] {
-        if ms >= size && ms % size == 0 {
+        if ms >= size && ms.is_multiple_of(size) {
             return format!("{}{unit}", ms / size);
         }
     }
     format!("{ms}ms")
+}
+
+/// Keeps durations readable in JSON: `#[serde(with = "duration::as_text")]`.
+pub mod as_text {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&super::show(*duration))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        super::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,18 @@
 //! The plan file: exactly what it says, checked without a database.
 
 pub mod duration;
+mod fault;
 pub mod fingerprint;
+mod names;
 mod parse;
+mod password;
+mod render;
+mod section;
 mod table_name;
+#[cfg(test)]
+mod tests;
+mod unknown;
+mod value;
 
 use std::time::Duration;
 
@@ -12,6 +21,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::Code;
 
 pub use parse::parse;
+pub use render::render;
+pub use table_name::TableName;
 
 /// A mistake in a plan file, with the bytes it is at.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,24 +34,17 @@ pub struct Problem {
     pub help: Option<String>,
 }
 
-/// A table's name; without a schema it is looked up on the search path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TableName {
-    pub schema: Option<String>,
-    pub name: String,
-}
-
-impl std::fmt::Display for TableName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.schema {
-            Some(schema) => write!(f, "{schema}.{}", self.name),
-            None => f.write_str(&self.name),
-        }
+impl Problem {
+    /// Line and column of its first character, both from 1.
+    pub fn position(&self, text: &str) -> (usize, usize) {
+        let before = text.get(..self.span.start).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
     }
 }
 
 /// One destructive schema change on one table.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub id: String,
     pub engine: EngineKind,
@@ -58,7 +62,7 @@ pub struct Plan {
     pub drop: Drop,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineKind {
     Postgres,
@@ -87,33 +91,38 @@ pub struct Change {
     pub reverse: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ddl {
     /// Longest single wait for a lock.
+    #[serde(with = "duration::as_text")]
     pub lock_timeout: Duration,
     /// The first, short try.
+    #[serde(with = "duration::as_text")]
     pub first_try: Duration,
     /// How long to go on trying.
+    #[serde(with = "duration::as_text")]
     pub patience: Duration,
     /// A transaction older than this is not queued behind.
+    #[serde(with = "duration::as_text")]
     pub max_blocker_age: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DualWriteMode {
     Trigger,
     App,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DualWrite {
     pub mode: DualWriteMode,
+    #[serde(with = "duration::as_text")]
     pub quiet_for: Duration,
     pub min_writes: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WalkChoice {
     Auto,
@@ -121,14 +130,14 @@ pub enum WalkChoice {
     Physical,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnBadRow {
     Stop,
     SetAside,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UserTriggers {
     Refuse,
@@ -136,23 +145,26 @@ pub enum UserTriggers {
     Suppress,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backfill {
     pub walk: WalkChoice,
     /// Rows of the first batch; the pacer takes it from there.
     pub batch_rows: u32,
+    #[serde(with = "duration::as_text")]
     pub batch_target: Duration,
     pub workers: u32,
     pub max_rows_per_s: Option<u32>,
+    #[serde(with = "duration::as_text")]
     pub pause: Duration,
     pub on_bad_row: OnBadRow,
     pub user_triggers: UserTriggers,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Throttle {
     /// Names of environment variables with a replica's address each.
     pub replicas: Vec<String>,
+    #[serde(with = "duration::as_text")]
     pub max_replica_lag: Duration,
     pub max_active_sessions: Option<u32>,
     /// A SELECT whose single value says whether to go on.
@@ -161,23 +173,24 @@ pub struct Throttle {
     pub max_wal_rate: Option<u64>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validate {
     pub passes: u32,
+    #[serde(with = "duration::as_text")]
     pub apart: Duration,
     /// Divergent keys that are kept as a sample.
     pub sample: u32,
 }
 
 /// `"auto"` copies what the old column has; a list replaces that by the user's own statements.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     Auto,
     Statements(Vec<String>),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DefaultPart {
     Auto,
@@ -185,7 +198,7 @@ pub enum DefaultPart {
     Expression(String),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Structure {
     pub index: Part,
     pub not_null: Part,
@@ -194,25 +207,28 @@ pub struct Structure {
     pub default: DefaultPart,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SwitchMode {
     App,
     Swap,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadSwitch {
     pub mode: SwitchMode,
+    #[serde(with = "duration::as_text")]
     pub soak: Duration,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopWrites {
+    #[serde(with = "duration::as_text")]
     pub quiet_for: Duration,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drop {
+    #[serde(with = "duration::as_text")]
     pub soak: Duration,
 }

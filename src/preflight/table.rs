@@ -6,7 +6,6 @@ use crate::engine::catalog::{RelationKind, ReplicaIdentity, Table};
 use crate::error::Code;
 use crate::finding::{Finding, Severity};
 use crate::plan::{DualWriteMode, UserTriggers};
-use crate::resolve::Names;
 use crate::stage::Stage;
 
 pub fn not_a_table(table: &Table) -> Option<Finding> {
@@ -114,16 +113,20 @@ pub fn user_triggers(look: &Look<'_>, out: &mut Vec<Finding>) {
     }
 }
 
+/// Begins the names of our sync triggers: see [`crate::resolve::Names`].
+const SYNC: &str = "~sete_sync_";
+
 pub fn later_triggers(look: &Look<'_>, out: &mut Vec<Finding>) {
-    let ours = Names::of(&look.plan.id).sync_trigger;
+    if look.plan.dual_write.mode != DualWriteMode::Trigger {
+        return;
+    }
     // The server orders triggers by the bytes of their names.
-    for trigger in look
-        .table
-        .triggers
-        .iter()
-        .filter(|t| look.plan.dual_write.mode == DualWriteMode::Trigger && t.before_row && t.enabled && !t.ours && t.name > ours)
-    {
-        out.push(blocker(Code::LaterTrigger, format!("trigger {}", trigger.name), format!("it would run after {ours}: {}", trigger.definition)));
+    for trigger in look.table.triggers.iter().filter(|t| t.before_row && t.enabled && !t.ours && t.name.as_str() > SYNC) {
+        out.push(blocker(
+            Code::LaterTrigger,
+            format!("trigger {}", trigger.name),
+            format!("it would run after the sync trigger: {}", trigger.definition),
+        ));
     }
 }
 

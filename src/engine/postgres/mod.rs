@@ -1,8 +1,5 @@
 //! PostgreSQL 13 to 18.
 
-<<<<<<< HEAD
 pub mod catalog;
-pub mod sql;
-=======
 pub mod conn;
->>>>>>> conn
+pub mod sql;

@@ -20,21 +20,13 @@ pub fn qualified(table: &TableName) -> String {
     }
 }
 
-/// The search path under which a plan's expressions and types are looked up, the same everywhere.
-/// `pg_temp` comes last, since it would be first if it weren't named.
+/// Where the names in a plan's expressions are looked up: the table's schema, then public. pg_temp comes last, since it
+/// would otherwise come first and let any role put its own types in front.
 pub fn search_path(table: &TableName) -> String {
-    match table.schema.as_deref() {
-        Some("public") | None => "public, pg_temp".to_string(),
+    match &table.schema {
         Some(schema) => format!("{}, public, pg_temp", ident(schema)),
+        None => "public, pg_temp".to_string(),
     }
-}
-
-/// The statement for a [`crate::engine::catalog::Index::template`]. `name` and `table` are quoted already.
-pub fn build_index(template: &str, concurrently: bool, name: &str, table: &str) -> String {
-    // From the last placeholder to the first, the first occurrence each: what stands before it is not the user's, so that
-    // a column named `{name}` stays what it is.
-    let filled = template.replacen("{table}", table, 1).replacen("{name}", name, 1);
-    if concurrently { filled.replacen("{concurrently}", "CONCURRENTLY", 1) } else { filled.replacen("{concurrently} ", "", 1) }
 }
 
 /// A string constant, for the few statements that take no parameters (DDL, function bodies).
@@ -181,16 +173,6 @@ mod tests {
             assert_eq!(rename_columns(sql, &[("status", "s2"), ("date", "d2")]).as_deref(), Some(renamed), "{sql}");
         }
         assert_eq!(rename_columns("a || b", &[("a", "b"), ("b", "a")]).as_deref(), Some("\"b\" || \"a\""));
-    }
-
-    #[test]
-    fn index_templates_are_filled_once() {
-        let template = "CREATE INDEX {concurrently} {name} ON {table} USING btree (\"{name}\", \"{table}\") WHERE x = '{concurrently}'";
-        assert_eq!(
-            build_index(template, true, "\"{table}\"", "\"{name}\""),
-            "CREATE INDEX CONCURRENTLY \"{table}\" ON \"{name}\" USING btree (\"{name}\", \"{table}\") WHERE x = '{concurrently}'"
-        );
-        assert!(build_index(template, false, "a", "b").starts_with("CREATE INDEX a ON b USING"));
     }
 
     #[test]

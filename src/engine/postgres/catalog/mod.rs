@@ -30,6 +30,7 @@ use crate::plan::{Plan, TableName};
 use crate::resolve::is_swapped;
 use crate::state::Origin;
 
+use super::conn::database_error;
 use super::sql;
 use frame::Frame;
 use types::Ty;
@@ -50,7 +51,7 @@ pub async fn read(client: &Client, plan: &Plan, mapping: &Mapping, origin: Optio
     reader.begin().await?;
     let read = read_all(&reader, &name, mapping, origin, address, timeouts).await;
     // After an error that broke the connection there is nothing left to roll back; the first error says more.
-    let ended = client.batch_execute("ROLLBACK").await.map_err(|e| refused("ending the look at the catalog", &e));
+    let ended = client.batch_execute("ROLLBACK").await.map_err(|e| refused("ending the look at the catalog", e));
     let catalog = match read {
         Err(Error::LockNotGot { relation, patience, .. }) => {
             let blocker = reader.lock_holder(&name).await?;
@@ -183,30 +184,30 @@ impl Reader<'_> {
         }
         let settings: String = settings.iter().map(|(name, value)| format!("; SET LOCAL {name} = {}", sql::literal(value))).collect();
         let begin = format!("BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY{settings}");
-        self.client.batch_execute(&begin).await.map_err(|e| refused("starting to read the catalog", &e))
+        self.client.batch_execute(&begin).await.map_err(|e| refused("starting to read the catalog", e))
     }
 
     async fn rows(&self, what: &str, query: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        self.client.query(query, params).await.map_err(|e| refused(what, &e))
+        self.client.query(query, params).await.map_err(|e| refused(what, e))
     }
 
     async fn row(&self, what: &str, query: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Row> {
-        self.client.query_one(query, params).await.map_err(|e| refused(what, &e))
+        self.client.query_one(query, params).await.map_err(|e| refused(what, e))
     }
 
     async fn search_path(&self, path: &str) -> Result<()> {
-        self.client.batch_execute(&format!("SET LOCAL search_path = {path}")).await.map_err(|e| refused("setting the search path", &e))
+        self.client.batch_execute(&format!("SET LOCAL search_path = {path}")).await.map_err(|e| refused("setting the search path", e))
     }
 
     /// Runs a try under another search path, and comes back to the qualified one.
     async fn try_under<T>(&self, path: &str, attempt: impl AsyncFnOnce() -> std::result::Result<T, tokio_postgres::Error>) -> Result<Tried<T>> {
-        let failed = |e| refused("trying an expression", &e);
+        let failed = |e| refused("trying an expression", e);
         self.client.batch_execute(&format!("SAVEPOINT sete_try; SET LOCAL search_path = {path}")).await.map_err(failed)?;
         let tried = attempt().await;
         // Rolling back to the savepoint brings the search path back as well.
         let tried = match tried {
-            Err(e) if e.as_db_error().is_none() || is_lock_timeout(&e) => return Err(refused("trying an expression", &e)),
-            tried => tried.map_err(|e| message(&e)),
+            Err(e) if e.as_db_error().is_none() || is_lock_timeout(&e) => return Err(failed(e)),
+            tried => tried.map_err(words),
         };
         self.client.batch_execute("ROLLBACK TO SAVEPOINT sete_try; RELEASE SAVEPOINT sete_try").await.map_err(failed)?;
         Ok(tried)
@@ -247,19 +248,19 @@ fn is_lock_timeout(e: &tokio_postgres::Error) -> bool {
     e.code() == Some(&tokio_postgres::error::SqlState::LOCK_NOT_AVAILABLE)
 }
 
-/// What the server says, with its detail and hint.
-fn message(e: &tokio_postgres::Error) -> String {
-    let Some(db) = e.as_db_error() else { return e.to_string() };
-    let more = [("detail", db.detail()), ("hint", db.hint())].into_iter().filter_map(|(label, text)| Some(format!("; {label}: {}", text?)));
-    db.message().to_string() + &more.collect::<String>()
-}
-
-fn refused(context: &str, e: &tokio_postgres::Error) -> Error {
-    if is_lock_timeout(e) {
+fn refused(context: &str, e: tokio_postgres::Error) -> Error {
+    if is_lock_timeout(&e) {
         return Error::LockNotGot { relation: context.to_string(), patience: LOCK_TIMEOUT, blocker: None };
     }
-    let code = if e.is_closed() { Code::ConnectionLost } else { Code::Database };
-    Error::Database { code, context: context.to_string(), message: message(e), sqlstate: e.code().map(|c| c.code().to_string()) }
+    database_error(context, e)
+}
+
+/// The server's words about a statement that was only tried.
+fn words(e: tokio_postgres::Error) -> String {
+    match database_error("", e) {
+        Error::Database { message, .. } => message,
+        other => other.to_string(),
+    }
 }
 
 /// One line of a definition, for people.

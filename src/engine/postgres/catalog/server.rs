@@ -10,7 +10,7 @@ pub(super) async fn version_number(client: &Client) -> Result<u32> {
     let text: String = client
         .query_one("SELECT pg_catalog.current_setting('server_version_num')", &[])
         .await
-        .map_err(|e| refused("asking for the server's version", &e))?
+        .map_err(|e| refused("asking for the server's version", e))?
         .get(0);
     text.parse().map_err(|_| Error::new(Code::Internal, format!("the server's version number is `{text}`")))
 }

@@ -9,17 +9,17 @@ use crate::engine::catalog::{Constraint, RelationKind};
 use crate::engine::postgres::sql::{self, ident};
 use crate::error::Result;
 
-/// Begins the names of the checks that prove NOT NULL: see [`crate::resolve`].
-const OUR_PROOF: &str = "sete_not_null_";
+/// The checks that prove NOT NULL of the new and the old column: see [`crate::resolve::Names`].
+const OUR_PROOFS: [&str; 2] = ["sete_not_null_", "sete_old_not_null_"];
 
 /// CHECK constraints that mention `old`.
 pub(super) async fn checks(reader: &Reader<'_>, found: &Found, frame: &Frame, old: &str, new: &str) -> Result<Vec<Constraint>> {
     let query = "SELECT k.conname::text AS name, coalesce(pg_get_constraintdef(k.oid), '') AS definition, coalesce(pg_get_expr(k.conbin, k.conrelid), '') AS expression,
                         coalesce((to_jsonb(k) ->> 'conenforced')::bool, true) AS enforced
                  FROM pg_constraint k JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attname = $2
-                 WHERE k.conrelid = $1 AND k.contype = 'c' AND a.attnum = ANY (k.conkey) AND NOT starts_with(k.conname::text, $3) ORDER BY k.conname";
+                 WHERE k.conrelid = $1 AND k.contype = 'c' AND a.attnum = ANY (k.conkey) AND NOT starts_with(k.conname::text, $3) AND NOT starts_with(k.conname::text, $4) ORDER BY k.conname";
     let mut out = Vec::new();
-    for row in reader.rows("reading the CHECK constraints", query, &[&found.id, &old, &OUR_PROOF]).await? {
+    for row in reader.rows("reading the CHECK constraints", query, &[&found.id, &old, &OUR_PROOFS[0], &OUR_PROOFS[1]]).await? {
         let definition: String = row.get("definition");
         let rewritten = check(reader, frame, &row, old, new).await?;
         out.push(Constraint { name: row.get("name"), definition, rewritten });
