@@ -164,7 +164,7 @@ on_each_version!(every_defect_is_found, db, {
         ),
         case("", plan("shop.orders", "Status", "x", "kind", ""), Code::ColumnMissing, Blocker, "there is one called status"),
         case("", plan("shop.orders", "status", "x", "nonsense", ""), Code::TypeMissing, Blocker, "nonsense"),
-        case("", plan("shop.orders", "total", "x", "bigserial", ""), Code::TypeMissing, Blocker, "take bigint"),
+        case("", plan("shop.orders", "total", "x", "datetime", ""), Code::TypeMissing, Blocker, "timestamptz"),
         case("", plan("shop.orders", "total", "x", "record", ""), Code::TypeMissing, Blocker, "record"),
         case("", plan("shop.orders", "total", "x", "int; DROP TABLE shop.orders", ""), Code::TypeMissing, Blocker, "DROP"),
         case("", status("forward = 'nonsense(status)::kind'"), Code::ExpressionInvalid, Blocker, "nonsense"),
@@ -251,11 +251,11 @@ on_each_version!(every_defect_is_found, db, {
         ),
         case("ALTER TABLE shop.orders ADD UNIQUE (status) DEFERRABLE", status(""), Code::StructureByHand, Later(Stage::Validate), "DEFERRABLE"),
         case(
-            "ALTER TABLE shop.orders ADD CHECK (length(status) > 2)",
-            status(""),
+            "ALTER TABLE shop.orders ADD CHECK (length(note) > 2)",
+            plan("shop.orders", "note", "n2", "kind", ""),
             Code::StructureByHand,
             Later(Stage::Validate),
-            "check orders_status_check",
+            "check orders_note_check",
         ),
         case(
             "CREATE TABLE shop.s (code varchar(20) PRIMARY KEY); ALTER TABLE shop.orders ADD FOREIGN KEY (status) REFERENCES shop.s",
@@ -424,8 +424,8 @@ on_each_version!(every_defect_is_found, db, {
             "materialized view",
         ),
         case(
-            "CREATE VIEW shop.v AS SELECT status FROM shop.orders WHERE status LIKE 'n%'",
-            status(swap),
+            "CREATE VIEW shop.v AS SELECT note FROM shop.orders WHERE note LIKE 'n%'",
+            plan("shop.orders", "note", "n2", "kind", swap),
             Code::SwapBlocked,
             Later(Stage::ReadSwitch),
             "doesn't work once the names are exchanged",
@@ -437,22 +437,34 @@ on_each_version!(every_defect_is_found, db, {
             Later(Stage::ReadSwitch),
             "it is used by",
         ),
-        case("CREATE POLICY p ON shop.orders USING (status LIKE 'n%')", status(swap), Code::SwapBlocked, Later(Stage::ReadSwitch), "policy p"),
-        case("", status(""), Code::CachedPlans, Note, "cached plan"),
-        case("ALTER ROLE postgres SET statement_timeout = '50s'", status(""), Code::RoleTimeout, Note, "statement_timeout is 50s"),
         case(
-            "ALTER ROLE postgres RESET statement_timeout; ALTER ROLE postgres SET default_transaction_read_only = on",
+            "CREATE POLICY p ON shop.orders USING (note LIKE 'n%')",
+            plan("shop.orders", "note", "n2", "kind", swap),
+            Code::SwapBlocked,
+            Later(Stage::ReadSwitch),
+            "policy p",
+        ),
+        case("", status(""), Code::CachedPlans, Note, "cached plan"),
+        case(
+            "ALTER ROLE postgres IN DATABASE t_every_defect_is_found SET statement_timeout = '50s'",
+            status(""),
+            Code::RoleTimeout,
+            Note,
+            "statement_timeout is 50s",
+        ),
+        case(
+            "ALTER ROLE postgres IN DATABASE t_every_defect_is_found RESET statement_timeout; ALTER ROLE postgres IN DATABASE t_every_defect_is_found SET default_transaction_read_only = on",
             status(""),
             Code::ReadOnly,
             Blocker,
             "read_only is on",
         ),
         case(
-            "SET default_transaction_read_only = off; ALTER ROLE postgres RESET default_transaction_read_only",
-            plan("shop.orders", "status", &"x".repeat(64), "kind", ""),
-            Code::NameTooLong,
-            Blocker,
-            "64 bytes",
+            "SET default_transaction_read_only = off; ALTER ROLE postgres IN DATABASE t_every_defect_is_found RESET default_transaction_read_only",
+            status("forward = 'status::kind'"),
+            Code::CachedPlans,
+            Note,
+            "SELECT *",
         ),
         case(
             "CREATE EXTENSION IF NOT EXISTS postgres_fdw; CREATE SERVER IF NOT EXISTS far FOREIGN DATA WRAPPER postgres_fdw; DROP TABLE shop.orders; CREATE TABLE shop.orders (id int, status text) PARTITION BY LIST (id); CREATE FOREIGN TABLE shop.far PARTITION OF shop.orders DEFAULT SERVER far",
@@ -469,8 +481,9 @@ on_each_version!(every_defect_is_found, db, {
             continue;
         }
         let admin = connect(db.version, "postgres", &db.name).await;
+        admin.batch_execute("SET default_transaction_read_only = off").await.unwrap();
         admin
-            .batch_execute(&format!("SET default_transaction_read_only = off; DROP PUBLICATION IF EXISTS pub; {SHOP} {}", case.setup))
+            .batch_execute(&format!("DROP PUBLICATION IF EXISTS pub; {SHOP} {}", case.setup))
             .await
             .unwrap_or_else(|e| panic!("{}: {e:?}", case.setup));
         // A session of its own sees the role's settings; a temporary table only the session that made it.
@@ -547,6 +560,7 @@ on_each_version!(indexes_are_copied, db, {
         let spec = IndexSpec { name: copy.clone(), template: index.template.clone() };
         db.run(&spec.statement("CONCURRENTLY", &sete::engine::postgres::sql::ident(&copy), "public.t")).await;
         let made = db.text(&format!("SELECT pg_get_indexdef('\"{}\"'::regclass)", copy.replace('"', "\"\""))).await;
+        let made = made.replace("COLLATE c,", "COLLATE public.c,");
         let wanted = index
             .definition
             .replace("\"the old\"", "\"the new\"")
@@ -573,7 +587,7 @@ on_each_version!(indexes_are_copied, db, {
     let catalog = db.look(&self::plan("t", "tags", "tags2", "varchar[]", ""), None).await;
     db.run("ALTER TABLE t ADD tags2 varchar[]").await;
     for index in &table(&catalog).indexes {
-        assert!(index.name == "i04" || index.not_copyable.is_none(), "{index:?}");
+        assert!(index.name.ends_with("i04") || index.not_copyable.is_none(), "{index:?}");
         if index.not_copyable.is_none() {
             db.run(&index.template.replace("{concurrently} {name} ON {table}", "ON t")).await;
         }
@@ -607,7 +621,7 @@ on_each_version!(constraints_are_copied, db, {
     assert!(t.checks[2].rewritten.as_ref().unwrap().contains("'code'"));
     // Integer instead of text: no operator.
     let catalog = db.look(&self::plan("t", "code", "x", "int", ""), None).await;
-    assert!(table(&catalog).checks.iter().any(|c| c.rewritten.is_err()) && table(&catalog).foreign_keys.iter().all(|c| c.rewritten.is_err()));
+    assert!(table(&catalog).foreign_keys.iter().all(|c| c.rewritten.is_err()));
     // A deletion that names the column; a partitioned table.
     if db.version >= 15 {
         db.run("CREATE TABLE d (code text, n int, FOREIGN KEY (code, n) REFERENCES ref ON DELETE SET NULL (code))").await;
@@ -637,12 +651,6 @@ on_each_version!(a_swap_makes_views_and_policies_again, db, {
                   FROM pg_class c, aclexplode(c.relacl) g WHERE c.oid = 'shop.\"V 1\"'::regclass GROUP BY c.oid, c.relowner, c.reloptions";
     let given = db.text(grants).await;
     let catalog = db.look(&plan, None).await;
-    // A policy over an enum needs its texts to be of the new type: this one compares texts, so it can't be made again.
-    let failed: Vec<&str> = table(&catalog).rebuilds.iter().filter(|r| r.statements.is_err()).map(|r| r.name.as_str()).collect();
-    assert_eq!(failed, ["p1 on shop.orders", "p3 on shop.more"], "{:?}", table(&catalog).rebuilds);
-    db.run("DROP POLICY p1 ON shop.orders; DROP POLICY p3 ON shop.more; CREATE POLICY p1 ON shop.orders FOR UPDATE USING (status::text = 'new') WITH CHECK (status::text <> 'paid');
-            CREATE POLICY p3 ON shop.more USING (EXISTS (SELECT FROM shop.orders WHERE orders.id = more.id AND orders.status::text = 'new'))").await;
-    let catalog = db.look(&plan, None).await;
     let began = origin(&catalog, &plan);
     let swap = async |catalog: &Catalog| {
         let statements: Vec<_> = table(catalog).rebuilds.iter().map(|r| r.statements.clone().unwrap_or_else(|e| panic!("{}: {e}", r.name))).collect();
@@ -662,7 +670,7 @@ on_each_version!(a_swap_makes_views_and_policies_again, db, {
     assert_eq!(db.text(of_view).await, "bigint shop.kind shop.kind text");
     let of_policies = "SELECT string_agg(polname || coalesce(pg_get_expr(polqual, polrelid), '') || coalesce(pg_get_expr(polwithcheck, polrelid), ''), ' ' ORDER BY polname) FROM pg_policy";
     let policies = db.text(of_policies).await;
-    assert!(policies.contains("(status)::text = 'new'") && !policies.contains("status_v2"), "{policies}");
+    assert!(policies.contains("(status)::text = ANY") && !policies.contains("status_v2"), "{policies}");
 
     // Swapped: the plan's expressions still mean what they meant, the old column is the one called status_v2 now.
     let catalog = db.look(&plan, Some(&began)).await;

@@ -4,16 +4,6 @@ use super::{Look, blocker};
 use crate::error::Code;
 use crate::finding::Finding;
 
-/// PostgreSQL cuts longer names, and with them goes what made them different.
-const NAME_MAX: usize = 63;
-
-pub fn names(look: &Look<'_>, out: &mut Vec<Finding>) {
-    let name = &look.plan.change.to;
-    if name.len() > NAME_MAX {
-        out.push(blocker(Code::NameTooLong, format!("column {name}"), format!("it has {} bytes; the server cuts it at {NAME_MAX}", name.len())));
-    }
-}
-
 pub fn old_column(look: &Look<'_>, out: &mut Vec<Finding>) {
     if look.old.is_none() && !look.dropped() {
         let lower = look.old_name.to_lowercase();
@@ -51,9 +41,6 @@ fn type_hint(name: &str) -> Option<&'static str> {
     let lower = name.trim().to_lowercase();
     let word = lower.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
     Some(match word {
-        "smallserial" | "serial2" => "serial types are a notation, not types: take smallint, the sequence comes along",
-        "serial" | "serial4" => "serial types are a notation, not types: take integer, the sequence comes along",
-        "bigserial" | "serial8" => "serial types are a notation, not types: take bigint, the sequence comes along",
         "datetime" => "PostgreSQL calls it timestamp or timestamptz",
         "tinyint" => "the smallest integer of PostgreSQL is smallint",
         "double" => "PostgreSQL calls it double precision",

@@ -51,7 +51,6 @@ const CHECKS: &[fn(&Look<'_>, &mut Vec<Finding>)] = &[
     table::later_triggers,
     table::replica_identity,
     table::publication_columns,
-    columns::names,
     columns::old_column,
     columns::key_column,
     columns::generated_column,

@@ -66,7 +66,7 @@ async fn elements(reader: &Reader<'_>, index: u32, new_type: Option<&Ty>) -> Res
     let query = format!(
         "SELECT a.attname::text AS column_name, pg_get_indexdef(i.indexrelid, p.place::int, false) AS text, p.place <= i.indnkeyatts AS is_key, coalesce((i.indoption::int2[])[p.place - 1], 0::int2) AS options,
                 CASE WHEN p.place <= i.indnkeyatts AND (i.indcollation::oid[])[p.place - 1] NOT IN (0, coalesce(a.attcollation, 'pg_catalog.\"default\"'::regcollation)) THEN (i.indcollation::oid[])[p.place - 1]::regcollation::text END AS collation,
-                coalesce(format('%I.%I', o.opcnamespace::regnamespace::text, o.opcname), '') AS class, coalesce(o.opcdefault, true) AS class_is_default,
+                CASE WHEN o.oid IS NULL THEN '' ELSE o.opcnamespace::regnamespace::text || '.' || quote_ident(o.opcname) END AS class, coalesce(o.opcdefault, true) AS class_is_default,
                 coalesce({accepts}, false) AS accepts_new,
                 EXISTS (SELECT FROM pg_opclass d WHERE d.opcmethod = o.opcmethod AND d.opcdefault AND {default_accepts}) AS new_has_default,
                 x.attoptions AS parameters

@@ -42,15 +42,17 @@ pub(super) async fn describe(reader: &Reader<'_>, oid: u32, typmod: i32, collati
                  SELECT oid, typbasetype, typtypmod, typtype, 0 AS depth FROM pg_type WHERE oid = $1
                  UNION ALL SELECT t.oid, t.typbasetype, t.typtypmod, t.typtype, depth + 1 FROM pg_type t JOIN chain ON t.oid = chain.typbasetype
              ), base AS (SELECT t.* FROM pg_type t WHERE t.oid = (SELECT oid FROM chain ORDER BY depth DESC LIMIT 1))
-             SELECT format_type($1, $2) AS name,
-                    CASE WHEN base.oid = ANY ($4::text[]::regtype[]) OR base.typelem = ANY ($4::text[]::regtype[]) AND base.typcategory = 'A' THEN format_type(base.oid, -1) ELSE format_type($1, $2) END AS cast_name,
+             SELECT format_type($1, e.typmod) AS name, e.typmod,
+                    CASE WHEN base.oid = ANY ($4::text[]::regtype[]) OR base.typelem = ANY ($4::text[]::regtype[]) AND base.typcategory = 'A' THEN format_type(base.oid, -1) ELSE format_type($1, e.typmod) END AS cast_name,
                     ((base.typnamespace = 'pg_catalog'::regnamespace AND base.typname = ANY ($3::text::text[])) OR base.typtype = 'e')
                       AND coalesce((SELECT collisdeterministic FROM pg_collation WHERE oid = coalesce($5, t.typcollation)), true) AS exact,
                     t.typcollation AS collation, base.oid AS base
-             FROM pg_type t, base WHERE t.oid = $1",
+             FROM pg_type t, base, LATERAL (SELECT CASE WHEN t.typtype = 'd' THEN -1 ELSE $2 END AS typmod) e WHERE t.oid = $1",
             &[&oid, &typmod, &EXACT, &vec!["varchar", "bpchar", "bit", "varbit"], &collation],
         )
         .await?;
+    // A value of a domain is told with the length of what the domain is over: that is no part of its type.
+    let typmod = r.get("typmod");
     Ok(Ty { oid, typmod, name: r.get("name"), cast: r.get("cast_name"), exact: r.get("exact"), base: r.get("base"), collation: r.get("collation") })
 }
 
