@@ -157,6 +157,7 @@ pub fn resolved() -> Resolved {
         default: None,
         generated: false,
         identity: false,
+        collation: None,
     };
     let conversion = |sql: &str, reads: &str| Conversion { sql: sql.into(), reads: vec![reads.into()], safe: false };
     Resolved {

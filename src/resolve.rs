@@ -68,7 +68,9 @@ pub struct IndexSpec {
 impl IndexSpec {
     /// The statement that builds it; `name` and `table` quoted already.
     pub fn statement(&self, concurrently: &str, name: &str, table: &str) -> String {
-        self.template.replace("{concurrently}", concurrently).replace("{name}", name).replace("{table}", table)
+        // From the last placeholder to the first, the first occurrence each: what stands before it is not the user's, so
+        // that a column named `{name}` stays what it is.
+        self.template.replacen("{table}", table, 1).replacen("{name}", name, 1).replacen("{concurrently}", concurrently, 1)
     }
 }
 
@@ -172,8 +174,12 @@ pub fn resolve(plan: &Plan, catalog: &Catalog, origin: Option<&Origin>) -> Resul
     let old = old.cloned();
     let new = match (new, &catalog.new_type, &old) {
         (Some(column), _, _) => column.clone(),
-        (None, Some(facts), _) => planned_column(&plan.change.to, &facts.type_name, facts.exact_equality),
-        (None, None, Some(old)) if plan.change.new_type.is_none() => planned_column(&plan.change.to, &old.type_name, old.exact_equality),
+        (None, Some(facts), _) => {
+            Column { collation: facts.collation.clone(), ..planned_column(&plan.change.to, &facts.type_name, facts.exact_equality) }
+        }
+        (None, None, Some(old)) if plan.change.new_type.is_none() => {
+            Column { collation: old.collation.clone(), ..planned_column(&plan.change.to, &old.type_name, old.exact_equality) }
+        }
         (None, _, _) => return Err(missing(&plan.change.to)),
     };
     // After the drop there is no old column; what is known of it comes from the origin.
@@ -218,14 +224,21 @@ pub fn resolve(plan: &Plan, catalog: &Catalog, origin: Option<&Origin>) -> Resul
 
 /// A column that is not there, or no longer.
 fn planned_column(name: &str, type_name: &str, exact_equality: bool) -> Column {
-    Column { name: name.to_string(), type_name: type_name.to_string(), exact_equality, not_null: false, default: None, generated: false, identity: false }
+    Column {
+        name: name.to_string(),
+        type_name: type_name.to_string(),
+        exact_equality,
+        not_null: false,
+        default: None,
+        generated: false,
+        identity: false,
+        collation: None,
+    }
 }
 
 /// Told by the types: each name now carries the other's.
-fn is_swapped(origin: &Origin, from: Option<&Column>, to: Option<&Column>) -> bool {
-    origin.old_type != origin.new_type
-        && from.is_some_and(|c| c.type_name == origin.new_type)
-        && to.is_none_or(|c| c.type_name == origin.old_type)
+pub(crate) fn is_swapped(origin: &Origin, from: Option<&Column>, to: Option<&Column>) -> bool {
+    origin.old_type != origin.new_type && from.is_some_and(|c| c.type_name == origin.new_type) && to.is_none_or(|c| c.type_name == origin.old_type)
 }
 
 /// The statements of stage 4, in order.
@@ -273,6 +286,15 @@ fn structure(plan: &Plan, table: &Table, origin: Option<&Origin>) -> Vec<Ddl> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn index_templates_are_filled_once() {
+        let template = "CREATE INDEX {concurrently} {name} ON {table} USING btree (\"{name}\", \"{table}\") WHERE x = '{concurrently}'".to_string();
+        assert_eq!(
+            IndexSpec { name: String::new(), template }.statement("CONCURRENTLY", "\"{table}\"", "\"{name}\""),
+            "CREATE INDEX CONCURRENTLY \"{table}\" ON \"{name}\" USING btree (\"{name}\", \"{table}\") WHERE x = '{concurrently}'"
+        );
+    }
 
     #[test]
     fn names_stay_within_the_limit_and_apart() {

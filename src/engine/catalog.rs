@@ -42,6 +42,8 @@ pub struct Server {
 pub enum RelationKind {
     Table,
     Partitioned,
+    /// A partition: its columns come from the parent.
+    Partition,
     View,
     MaterializedView,
     Foreign,
@@ -60,8 +62,8 @@ pub struct Table {
     pub owner: String,
     /// Whether our role is the owner or a member of it: needed for every DDL.
     pub owned_by_us: bool,
-    /// Rights among SELECT, INSERT, UPDATE that our role lacks on it.
-    pub missing_rights: Vec<String>,
+    /// Rights that our role lacks: SELECT, INSERT, UPDATE on it or on a leaf, USAGE on its schema.
+    pub missing_rights: Vec<MissingRight>,
     pub rows: u64,
     pub bytes: u64,
     pub columns: Vec<Column>,
@@ -77,8 +79,8 @@ pub struct Table {
     pub rows_hidden: bool,
     /// How logical replication tells rows apart: `default`, `full`, `nothing`, or the index's columns.
     pub replica_identity: ReplicaIdentity,
-    /// The publications that carry the table, with their column list if they have one.
-    pub publications: Vec<(String, Option<Vec<String>>)>,
+    /// The publications that carry the table.
+    pub publications: Vec<Publication>,
     pub triggers: Vec<Trigger>,
     /// Indexes over the old column.
     pub indexes: Vec<Index>,
@@ -103,6 +105,23 @@ impl Table {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MissingRight {
+    /// For example `UPDATE`.
+    pub right: String,
+    /// For example `table public.orders`.
+    pub on: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Publication {
+    pub name: String,
+    /// Its column list, if it has one.
+    pub columns: Option<Vec<String>>,
+    /// Whether it carries updates: those need a replica identity.
+    pub updates: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicaIdentity {
     Default,
@@ -122,12 +141,16 @@ pub struct Column {
     pub default: Option<String>,
     pub generated: bool,
     pub identity: bool,
+    /// Quoted and qualified, where it isn't the type's own.
+    pub collation: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TypeFacts {
     pub type_name: String,
     pub exact_equality: bool,
+    /// The old column's own collation, where the new type takes one: the new column is to have it too.
+    pub collation: Option<String>,
 }
 
 /// An expression of the plan, as it was tried against the table.
@@ -162,6 +185,8 @@ pub struct Leaf {
     pub pages: u32,
     /// The walk key on this leaf.
     pub key: Option<Key>,
+    /// A foreign table: its rows are elsewhere.
+    pub foreign: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -188,7 +213,8 @@ pub struct Index {
     /// Why it can't be copied for the new column: an expression, a predicate over the old column, an operator class.
     pub not_copyable: Option<String>,
     /// The statement that builds the same index over the new column: with `{name}`, `{table}` and
-    /// `{concurrently}` left open, since a partitioned table's index is built leaf by leaf.
+    /// `{concurrently}` left open, since a partitioned table's index is built leaf by leaf. The three come in the order
+    /// concurrently, name, table, before anything of the user's; [`crate::resolve::IndexSpec::statement`] fills them.
     pub template: String,
 }
 

@@ -24,31 +24,87 @@ use crate::state::{Pass, Progress};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    StageStarted { stage: Stage },
+    StageStarted {
+        stage: Stage,
+    },
     /// A schema statement went through the door.
-    DdlApplied { action: String, statements: Vec<String>, wait_ms: f64, hold_ms: f64, tries: u32 },
+    DdlApplied {
+        action: String,
+        statements: Vec<String>,
+        wait_ms: f64,
+        hold_ms: f64,
+        tries: u32,
+    },
     /// Nothing to do: its effect is there already.
-    DdlPresent { action: String },
+    DdlPresent {
+        action: String,
+    },
     /// The lock was not to be had; another try follows.
-    DdlBlocked { action: String, relation: String, tried_ms: Option<f64>, retry_in_ms: f64, blocker: Option<Blocker> },
-    SyncProbed { passed: bool, detail: String },
-    BackfillProgress { progress: Progress },
+    DdlBlocked {
+        action: String,
+        relation: String,
+        tried_ms: Option<f64>,
+        retry_in_ms: f64,
+        blocker: Option<Blocker>,
+    },
+    SyncProbed {
+        passed: bool,
+        detail: String,
+    },
+    BackfillProgress {
+        progress: Progress,
+    },
     /// The backfill stands still, by what.
-    Throttled { by: String },
+    Throttled {
+        by: String,
+    },
     Resumed,
     /// A batch was taken back and will be tried again.
-    BatchRetried { reason: String, attempt: u32 },
-    RowsRejected { count: u64, first_key: String, message: String },
-    ValidateProgress { rows: u64, total: u64, divergent: u64 },
-    ValidatePass { pass: Pass, zero_in_a_row: u32, needed: u32 },
-    Repaired { rows: u64 },
-    StageWaiting { stage: Stage, waiting_for: String, until: Option<jiff::Timestamp> },
-    StageFinished { stage: Stage },
-    StageFailed { stage: Stage, code: crate::error::Code, message: String },
-    StageUndone { stage: Stage },
+    BatchRetried {
+        reason: String,
+        attempt: u32,
+    },
+    RowsRejected {
+        count: u64,
+        first_key: String,
+        message: String,
+    },
+    ValidateProgress {
+        rows: u64,
+        total: u64,
+        divergent: u64,
+    },
+    ValidatePass {
+        pass: Pass,
+        zero_in_a_row: u32,
+        needed: u32,
+    },
+    Repaired {
+        rows: u64,
+    },
+    StageWaiting {
+        stage: Stage,
+        waiting_for: String,
+        until: Option<jiff::Timestamp>,
+    },
+    StageFinished {
+        stage: Stage,
+    },
+    StageFailed {
+        stage: Stage,
+        code: crate::error::Code,
+        message: String,
+    },
+    StageUndone {
+        stage: Stage,
+    },
     /// A remark that needs no answer.
-    Note { text: String },
-    LeaseWaiting { holder: String },
+    Note {
+        text: String,
+    },
+    LeaseWaiting {
+        holder: String,
+    },
 }
 
 impl Event {
@@ -56,7 +112,13 @@ impl Event {
     pub fn is_for_the_journal(&self) -> bool {
         !matches!(
             self,
-            Event::BackfillProgress { .. } | Event::ValidateProgress { .. } | Event::Throttled { .. } | Event::Resumed | Event::BatchRetried { .. } | Event::LeaseWaiting { .. } | Event::DdlPresent { .. }
+            Event::BackfillProgress { .. }
+                | Event::ValidateProgress { .. }
+                | Event::Throttled { .. }
+                | Event::Resumed
+                | Event::BatchRetried { .. }
+                | Event::LeaseWaiting { .. }
+                | Event::DdlPresent { .. }
         )
     }
 

@@ -37,7 +37,8 @@ pub enum Stage {
 }
 
 impl Stage {
-    pub const ALL: [Stage; 7] = [Stage::Expand, Stage::DualWrite, Stage::Backfill, Stage::Validate, Stage::ReadSwitch, Stage::StopWrites, Stage::Drop];
+    pub const ALL: [Stage; 7] =
+        [Stage::Expand, Stage::DualWrite, Stage::Backfill, Stage::Validate, Stage::ReadSwitch, Stage::StopWrites, Stage::Drop];
 
     /// The name in plans, state rows, JSON and on the command line.
     pub const fn name(self) -> &'static str {

@@ -65,7 +65,15 @@ pub struct StageState {
 
 impl StageState {
     pub fn pending(stage: Stage) -> Self {
-        StageState { stage, status: Status::Pending, started_at: None, finished_at: None, detail: Value::Object(Default::default()), waiting_for: None, until: None }
+        StageState {
+            stage,
+            status: Status::Pending,
+            started_at: None,
+            finished_at: None,
+            detail: Value::Object(Default::default()),
+            waiting_for: None,
+            until: None,
+        }
     }
 
     /// A time that the stage remembers under `key`.

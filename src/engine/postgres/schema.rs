@@ -99,7 +99,10 @@ pub fn render(r: &Resolved, ddl: &Ddl) -> Vec<String> {
     let table = qualified(&r.table);
     let alter = |what: String| vec![format!("ALTER TABLE {table} {what}")];
     match ddl {
-        Ddl::AddColumn => alter(format!("ADD COLUMN {} {}", ident(&r.new.name), r.new.type_name)),
+        Ddl::AddColumn => {
+            let collation = r.new.collation.as_ref().map_or(String::new(), |c| format!(" COLLATE {c}"));
+            alter(format!("ADD COLUMN {} {}{collation}", ident(&r.new.name), r.new.type_name))
+        },
         Ddl::DropNewColumn => alter(format!("DROP COLUMN {}", ident(&r.new.name))),
         Ddl::DropOldColumn => alter(format!("DROP COLUMN {}", ident(&r.old.name))),
         Ddl::InstallSync { watch } => sync::install_sync(r, *watch),

@@ -67,6 +67,54 @@ pub fn names_in(sql: &str) -> Vec<String> {
     tokens(sql).unwrap_or_default().iter().filter_map(|(token, _)| name_of(token)).collect()
 }
 
+/// The column, if the expression is nothing but a column or one cast of it.
+pub fn column_or_cast(sql: &str) -> Option<String> {
+    let tokens = code_tokens(sql)?;
+    let name = name_of(tokens.first()?)?;
+    let is_type = |rest: &[Token]| {
+        rest.iter().all(|t| matches!(t, Token::Word(_) | Token::Period | Token::LParen | Token::RParen | Token::Comma | Token::Number(..)))
+    };
+    match &tokens[1..] {
+        [] => Some(name),
+        [Token::DoubleColon, rest @ ..] if !rest.is_empty() && is_type(rest) => Some(name),
+        _ => None,
+    }
+}
+
+/// Whether the expression is made of constants and casts alone: no column, no function call.
+pub fn is_constant(sql: &str) -> bool {
+    let Some(tokens) = code_tokens(sql) else { return false };
+    let mut in_type = false;
+    tokens.iter().enumerate().all(|(i, token)| {
+        in_type = match token {
+            Token::DoubleColon => true,
+            Token::Word(_) | Token::Period | Token::LParen | Token::Number(..) | Token::LBracket | Token::RBracket => in_type,
+            // Within a length or precision only: `numeric(10,2)`, `timestamp(3) with time zone`.
+            Token::Comma => in_type && matches!(tokens.get(i + 1), Some(Token::Number(..))),
+            Token::RParen => in_type && matches!(tokens[..i].last(), Some(Token::Number(..))),
+            _ => false,
+        };
+        match token {
+            Token::Word(_) if in_type => true,
+            Token::Word(word) => match word.keyword {
+                Keyword::TRUE | Keyword::FALSE | Keyword::NULL => true,
+                Keyword::ARRAY => matches!(tokens.get(i + 1), Some(Token::LBracket)),
+                _ => false,
+            },
+            Token::Number(..) | Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_) => true,
+            Token::DoubleColon | Token::LParen | Token::RParen | Token::LBracket | Token::RBracket | Token::Comma | Token::Minus | Token::Period => {
+                true
+            }
+            _ => false,
+        }
+    })
+}
+
+/// The tokens without white space and comments.
+fn code_tokens(sql: &str) -> Option<Vec<Token>> {
+    Some(tokens(sql)?.into_iter().map(|(token, _)| token).filter(|token| !matches!(token, Token::Whitespace(_))).collect())
+}
+
 /// `sql` with columns renamed, by whole identifiers outside of strings. Function names and types keep theirs.
 /// None when the text can't be taken apart.
 pub fn rename_columns(sql: &str, names: &[(&str, &str)]) -> Option<String> {
@@ -114,7 +162,10 @@ mod tests {
             ("STATUS", "\"s2\""),
             ("\"Status\"", "\"Status\""),
             ("cast(status as status)", "cast(\"s2\" as status)"),
-            ("CHECK (((status)::text = ANY ((ARRAY['a'::character varying, 'b'])::text[])))", "CHECK (((\"s2\")::text = ANY ((ARRAY['a'::character varying, 'b'])::text[])))"),
+            (
+                "CHECK (((status)::text = ANY ((ARRAY['a'::character varying, 'b'])::text[])))",
+                "CHECK (((\"s2\")::text = ANY ((ARRAY['a'::character varying, 'b'])::text[])))",
+            ),
             ("'é' || E'\\'status' ||\n status", "'é' || E'\\'status' ||\n \"s2\""),
             ("E'\\'status' || status", "E'\\'status' || \"s2\""),
             ("$x$status$x$ || status -- status", "$x$status$x$ || \"s2\" -- status"),
@@ -122,5 +173,38 @@ mod tests {
             assert_eq!(rename_columns(sql, &[("status", "s2"), ("date", "d2")]).as_deref(), Some(renamed), "{sql}");
         }
         assert_eq!(rename_columns("a || b", &[("a", "b"), ("b", "a")]).as_deref(), Some("\"b\" || \"a\""));
+    }
+
+    #[test]
+    fn constants_and_casts_are_told_from_the_rest() {
+        for sql in [
+            "'new'::character varying",
+            "0",
+            "(-1)",
+            "true",
+            "'{}'::jsonb",
+            "'x'::character varying(10)",
+            "ARRAY['a'::text]",
+            "'a'::shop.\"Kind\"",
+            "NULL::text",
+        ] {
+            assert!(is_constant(sql), "{sql}");
+        }
+        for sql in [
+            "now()",
+            "CURRENT_TIMESTAMP",
+            "nextval('s'::regclass)",
+            "status",
+            "('now'::text)::date || x",
+            "CURRENT_USER",
+            "'a'::text || lower('B'::text)",
+        ] {
+            assert!(!is_constant(sql), "{sql}");
+        }
+        assert_eq!(column_or_cast(" Status -- as it is"), Some("status".into()));
+        assert_eq!(column_or_cast("\"Status\"::numeric(10, 2)"), Some("Status".into()));
+        for sql in ["lower(status)", "status::text::int", "status || 'x'", "1", "'status'"] {
+            assert_eq!(column_or_cast(sql), None, "{sql}");
+        }
     }
 }
