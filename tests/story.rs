@@ -106,7 +106,7 @@ fn every_stage_has_a_way_back() {
     }
 }
 
-/// The table as its owner sees it.
+/// The table as its owner sees it. Not the names that PostgreSQL 18 gives to NOT NULL.
 fn catalog(server: &Server, db: &str) -> String {
     server.psql(
         db,
@@ -114,7 +114,7 @@ fn catalog(server: &Server, db: &str) -> String {
             SELECT attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attnotnull || ' ' || coalesce(pg_get_expr(adbin, adrelid), '') AS line
             FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum WHERE attrelid = 'orders'::regclass AND attnum > 0 AND NOT attisdropped
             UNION ALL SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = 'orders'::regclass
-            UNION ALL SELECT conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'orders'::regclass
+            UNION ALL SELECT conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'orders'::regclass AND contype <> 'n'
             UNION ALL SELECT tgname FROM pg_trigger WHERE tgrelid = 'orders'::regclass) lines",
     )
 }

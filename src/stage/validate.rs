@@ -22,30 +22,33 @@ const SETTLE: Duration = Duration::from_millis(250);
 const LOCK_WAIT: Duration = Duration::from_millis(500);
 
 pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
-    let settings = cx.plan().validate.clone();
-    let now = cx.engine().now().await?;
-    let zero = cx.state.zero_passes();
-    let mut waiting = Outcome::Done;
-    if zero < settings.passes {
-        let last = cx.state.passes.last().filter(|_| zero > 0).map_or(now.saturating_sub(settings.apart).unwrap_or(now), |p| p.started_at);
-        waiting = Outcome::at(last, settings.apart, now, &format!("zero pass {} of {}", zero + 1, settings.passes));
-        if waiting == Outcome::Done {
-            let pass = pass(cx, false).await?;
-            let divergent = pass.divergent;
-            let sample = pass.sample.join(", ");
-            record(cx, pass).await?;
-            if divergent > 0 {
-                return Err(Error::new(Code::Diverged, format!("{} of {} differ, for example {sample}", count(divergent as usize, "row"), cx.resolved.table)));
-            }
-            waiting = match cx.state.zero_passes() {
-                done if done >= settings.passes => Outcome::Done,
-                done => Outcome::at(cx.state.passes.last().map_or(now, |p| p.started_at), settings.apart, now, &format!("zero pass {} of {}", done + 1, settings.passes)),
-            };
+    let mut outcome = due(cx).await?;
+    while outcome == Outcome::Done && cx.state.zero_passes() < cx.plan().validate.passes {
+        let pass = pass(cx, false).await?;
+        let (divergent, sample) = (pass.divergent, pass.sample.join(", "));
+        record(cx, pass).await?;
+        if divergent > 0 {
+            let message = format!("{} of {} differ, for example {sample}", count(divergent as usize, "row"), cx.resolved.table);
+            return Err(Error::new(Code::Diverged, message));
         }
+        outcome = due(cx).await?;
     }
+    // Built while the next pass is waited for, so that no time is lost.
     build(cx).await?;
-    // With no time between the passes the next one is due already.
-    Ok(if waiting == Outcome::Done && cx.state.zero_passes() < settings.passes { Outcome::Waiting { waiting_for: "the next zero pass".into(), until: None } } else { waiting })
+    Ok(outcome)
+}
+
+/// Whether the next pass is due, or none is needed any more.
+async fn due(cx: &Cx<'_>) -> Result<Outcome> {
+    let settings = &cx.plan().validate;
+    let zero = cx.state.zero_passes();
+    match cx.state.passes.last() {
+        Some(last) if zero > 0 && zero < settings.passes => {
+            let what = format!("zero pass {} of {}", zero + 1, settings.passes);
+            Ok(Outcome::at(last.started_at, settings.apart, cx.engine().now().await?, &what))
+        }
+        _ => Ok(Outcome::Done),
+    }
 }
 
 async fn record(cx: &mut Cx<'_>, pass: Pass) -> Result<()> {

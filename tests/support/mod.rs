@@ -139,8 +139,11 @@ impl Server {
 
     /// Runs SQL as the superuser over the socket, and returns what it prints, unaligned.
     pub fn psql(&self, database: &str, sql: &str) -> String {
-        let out = Command::new(self.bin.join("psql"))
+        // The binaries from npm come without psql; any version's does.
+        let own = self.bin.join("psql");
+        let out = Command::new(if own.exists() { own } else { "psql".into() })
             .env_clear()
+            .envs(std::env::vars_os().filter(|(name, _)| name == "PATH"))
             .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", database, "-c", sql])
             .args(["-p", &self.port.to_string(), "-h"])
             .arg(&self.folder)

@@ -43,7 +43,8 @@ impl Schema for Postgres {
     }
 
     async fn present(&self, r: &Resolved, ddl: &Ddl) -> Result<bool> {
-        let tx = self.begin_for(&r.table, Settings::LOOK).await?;
+        // Under pg_catalog alone, where types are written as the catalog reader writes them.
+        let tx = self.begin(Settings::LOOK).await?;
         let found = present(&tx, r, ddl).await;
         tx.end(found).await
     }
@@ -105,9 +106,11 @@ pub fn render(r: &Resolved, ddl: &Ddl) -> Vec<String> {
         },
         Ddl::DropNewColumn => alter(format!("DROP COLUMN {}", ident(&r.new.name))),
         Ddl::DropOldColumn => alter(format!("DROP COLUMN {}", ident(&r.old.name))),
-        Ddl::InstallSync { watch } => sync::install_sync(r, *watch),
+        Ddl::InstallSync { watch: false } => sync::install_sync(r, false),
+        Ddl::InstallSync { watch: true } => vec![sync::sync_function(r, true)],
         Ddl::DropSync => sync::drop_sync(r),
-        Ddl::InstallObserver { watch } => sync::install_observer(r, *watch),
+        Ddl::InstallObserver { watch: false } => sync::install_observer(r, false),
+        Ddl::InstallObserver { watch: true } => vec![sync::observer_function(r, true)],
         Ddl::DropObserver => sync::drop_observer(r),
         Ddl::BuildIndex(index) => index_steps(r, index).into_iter().map(|step| step.sql).collect(),
         Ddl::DropIndex(index) => vec![drop_index(r, index)],
@@ -180,7 +183,7 @@ fn swap(r: &Resolved) -> Vec<String> {
     let mut out: Vec<String> = remade.iter().flat_map(|(before, _)| before.clone()).collect();
     out.extend([rename(&r.old.name, &between), rename(&r.new.name, &r.old.name), rename(&between, &r.new.name)]);
     // The functions go by name; the triggers' conditions follow the columns by number.
-    out.extend(sync::install_sync(&exchanged, false).into_iter().filter(|sql| sql.starts_with("CREATE OR REPLACE FUNCTION")));
+    out.extend([sync::error_function(&exchanged), sync::sync_function(&exchanged, false)]);
     out.extend(if exchanged.swapped { move_default(&exchanged, &exchanged.old.name, &exchanged.new.name) } else { move_default_back(&exchanged) });
     out.extend(remade.into_iter().flat_map(|(_, after)| after.clone()));
     out
@@ -230,7 +233,9 @@ pub fn cost(r: &Resolved, ddl: &Ddl) -> Cost {
     let table = qualified(&r.table);
     let on = |mode: &'static str, class, online| Cost { locks: vec![(table.clone(), mode)], class, online };
     match ddl {
-        Ddl::InstallSync { .. } | Ddl::InstallObserver { .. } => on(SHARE_ROW_EXCLUSIVE, CostClass::Catalog, false),
+        Ddl::InstallSync { watch: false } | Ddl::InstallObserver { watch: false } => on(SHARE_ROW_EXCLUSIVE, CostClass::Catalog, false),
+        // The function is exchanged under triggers that are there.
+        Ddl::InstallSync { watch: true } | Ddl::InstallObserver { watch: true } => Cost { locks: Vec::new(), class: CostClass::Catalog, online: false },
         Ddl::BuildIndex(_) => on(SHARE_UPDATE_EXCLUSIVE, CostClass::Index, true),
         Ddl::DropIndex(_) if r.partitioned => on(ACCESS_EXCLUSIVE, CostClass::Catalog, false),
         Ddl::DropIndex(_) => on(SHARE_UPDATE_EXCLUSIVE, CostClass::Catalog, true),
@@ -482,16 +487,9 @@ async fn apply_statements(tx: &Tx<'_>, r: &Resolved, ddl: &Ddl, cost: &Cost, fen
     super::store::fenced(tx, fence).await?;
     let mut statements = render(r, ddl);
     let mut locks = cost.locks.clone();
-    if let Some((names, replaced)) = replaced_triggers(tx, r, ddl).await? {
-        if replaced {
-            // DROP TRIGGER needs more than CREATE TRIGGER does.
-            locks = locks.into_iter().map(|(relation, _)| (relation, ACCESS_EXCLUSIVE)).collect();
-            statements.splice(0..0, sync::drop_triggers(r, names));
-        } else {
-            // The triggers are fine; only the function is exchanged, which needs no lock on the table.
-            locks.clear();
-            statements.retain(|sql| !sql.contains("TRIGGER \"~sete"));
-        }
+    if let Some(repaired) = watchers(tx, r, ddl).await? {
+        statements = repaired.statements;
+        locks = repaired.lock.map(|mode| (qualified(&r.table), mode)).into_iter().collect();
     }
     // ANALYZE takes its own lock, and would only deadlock with ours on partitions.
     if !matches!(ddl, Ddl::Analyze) {
@@ -509,16 +507,27 @@ async fn apply_statements(tx: &Tx<'_>, r: &Resolved, ddl: &Ddl, cost: &Cost, fen
     Ok(locked)
 }
 
-/// For an installation over triggers that exist: their names, and whether they must be made again.
-async fn replaced_triggers<'r>(tx: &Tx<'_>, r: &'r Resolved, ddl: &Ddl) -> Result<Option<(&'r [String; 2], bool)>> {
-    let names = match ddl {
-        Ddl::InstallSync { .. } => &r.names.sync_triggers,
-        Ddl::InstallObserver { .. } => &r.names.observer_triggers,
+/// What an installation comes down to, given the triggers that are there.
+struct Watchers {
+    statements: Vec<String>,
+    lock: Option<&'static str>,
+}
+
+async fn watchers(tx: &Tx<'_>, r: &Resolved, ddl: &Ddl) -> Result<Option<Watchers>> {
+    let (names, function, all) = match ddl {
+        Ddl::InstallSync { watch } => (&r.names.sync_triggers, sync::sync_function(r, *watch), sync::install_sync(r, *watch)),
+        Ddl::InstallObserver { watch } => (&r.names.observer_triggers, sync::observer_function(r, *watch), sync::install_observer(r, *watch)),
         _ => return Ok(None),
     };
     let found = triggers(tx, r, names).await?;
-    let healthy = found.len() == 2 && found.iter().all(|(_, enabled)| *enabled);
-    Ok(if found.is_empty() { None } else { Some((names, !healthy)) })
+    Ok(Some(if found.len() == 2 && found.iter().all(|(_, enabled)| *enabled) {
+        Watchers { statements: vec![function], lock: None }
+    } else if found.is_empty() {
+        Watchers { statements: all, lock: Some(SHARE_ROW_EXCLUSIVE) }
+    } else {
+        // Half of them, or disabled. DROP TRIGGER needs more than CREATE TRIGGER does.
+        Watchers { statements: sync::drop_triggers(r, names).into_iter().chain(all).collect(), lock: Some(ACCESS_EXCLUSIVE) }
+    }))
 }
 
 /// A refused lock, in the door's words.

@@ -177,7 +177,7 @@ pub fn observer_body(r: &Resolved, watch: bool) -> String {
 }
 
 /// Says why a row doesn't convert: NULL when it does. Takes the columns that forward reads, in that order.
-fn error_function(r: &Resolved) -> String {
+pub fn error_function(r: &Resolved) -> String {
     let reads: Vec<(&String, &Column)> = r.forward.reads.iter().filter_map(|n| Some((n, actual(r, n)?))).collect();
     let arguments = reads.iter().map(|(name, c)| format!("{} {}", ident(name), c.type_name)).collect::<Vec<_>>().join(", ");
     let name = &r.names.error_function;
@@ -225,26 +225,31 @@ fn triggers(r: &Resolved, names: &[String; 2], when: &str, function: &str) -> Ve
     out
 }
 
-fn sync_function(r: &Resolved, watch: bool) -> String {
-    function(r, &r.names.sync_function, "", "trigger", pins(r), &sync_body(r, watch))
-}
-
-/// Triggers that are there already are taken down first by `apply`: CREATE OR REPLACE TRIGGER is PostgreSQL 14's.
+/// Everything that the sync needs. Triggers that are there already are taken down first by `apply`: CREATE OR REPLACE
+/// TRIGGER is PostgreSQL 14's.
 pub fn install_sync(r: &Resolved, watch: bool) -> Vec<String> {
     let mut out = vec![error_function(r), sync_function(r, watch)];
     out.extend(triggers(r, &r.names.sync_triggers, "BEFORE", &r.names.sync_function));
     out
 }
 
+/// The function alone: enough where the triggers are in place, and it needs no lock on the table.
+pub fn sync_function(r: &Resolved, watch: bool) -> String {
+    function(r, &r.names.sync_function, "", "trigger", pins(r), &sync_body(r, watch))
+}
+
 pub fn install_observer(r: &Resolved, watch: bool) -> Vec<String> {
-    let body = observer_body(r, watch);
     let mut out = vec![
         error_function(r),
         format!("CREATE SEQUENCE IF NOT EXISTS sete.{}", ident(&r.names.counter)),
-        function(r, &r.names.observer_function, "", "trigger", pins(r), &body),
+        observer_function(r, watch),
     ];
     out.extend(triggers(r, &r.names.observer_triggers, "AFTER", &r.names.observer_function));
     out
+}
+
+pub fn observer_function(r: &Resolved, watch: bool) -> String {
+    function(r, &r.names.observer_function, "", "trigger", pins(r), &observer_body(r, watch))
 }
 
 pub fn drop_triggers(r: &Resolved, names: &[String; 2]) -> Vec<String> {
