@@ -175,9 +175,12 @@ impl Reader<'_> {
             // Off: the server then refuses instead of hiding rows.
             ("row_security", "off".to_string()),
             ("check_function_bodies", "off".to_string()),
-            // What a default evaluates to must not depend on who looks.
+            // What a default evaluates to must not depend on who looks: the same as in the sync trigger.
             ("TimeZone", "UTC".to_string()),
             ("DateStyle", "ISO, MDY".to_string()),
+            ("IntervalStyle", "postgres".to_string()),
+            ("extra_float_digits", "1".to_string()),
+            ("bytea_output", "hex".to_string()),
         ];
         if self.version >= 170_000 {
             settings.push(("transaction_timeout", "0".to_string()));

@@ -1,6 +1,6 @@
 //! Types: their names, whether their equality is exact, and which converts to which.
 
-use super::{QUALIFIED, Reader};
+use super::Reader;
 use crate::engine::postgres::sql;
 use crate::error::Result;
 use crate::plan::TableName;
@@ -69,7 +69,6 @@ pub(super) async fn named(reader: &Reader<'_>, table: &TableName, text: &str) ->
     // The text is the name of a type and nothing else, so it may stand in a statement. Only that tells its length.
     let Ok(statement) = reader.try_prepare(table, &format!("SELECT NULL::{text}\n")).await? else { return Ok(None) };
     let typmod = statement.columns().first().map_or(-1, |c| c.type_modifier());
-    reader.search_path(QUALIFIED).await?;
     describe(reader, oid, typmod, None).await.map(Some)
 }
 
