@@ -99,7 +99,7 @@ pub(super) async fn conversion(reader: &Reader<'_>, from: &Ty, to: &Ty) -> Resul
                     c.castcontext = 'i' AS implicit, c.castcontext IN ('a', 'i') OR (c.castmethod = 'b' AND c.castcontext <> 'e') AS assigns,
                     coalesce(p.provolatile = 'i', true) AS immutable,
                     EXISTS (SELECT FROM pg_cast e WHERE f.typcategory = 'A' AND g.typcategory = 'A' AND e.castsource = f.typelem AND e.casttarget = g.typelem AND e.castcontext IN ('a', 'i')) AS elements,
-                    f.typname::text AS source, g.typname::text AS target
+                    f.typname::text AS source, g.typname::text AS target, f.typtype = 'e' AS from_enum
              FROM f CROSS JOIN g LEFT JOIN pg_cast c ON c.castsource = f.oid AND c.casttarget = g.oid LEFT JOIN pg_proc p ON p.oid = c.castfunc",
             &[&from.oid, &to.oid],
         )
@@ -109,7 +109,9 @@ pub(super) async fn conversion(reader: &Reader<'_>, from: &Ty, to: &Ty) -> Resul
     let same = yes("same");
     let assignable = same || yes("assigns") || yes("elements") || yes("to_string");
     let kept = to.typmod == -1 || widened(source, target, from.typmod, to.typmod);
-    let lossless = same || (yes("implicit") && yes("immutable") && keeps_every_value(source, target));
+    // Their text is the same under every setting.
+    let prints = matches!(target, "text" | "varchar") && (yes("from_enum") || matches!(source, "bool" | "int2" | "int4" | "int8" | "uuid"));
+    let lossless = same || prints || (yes("implicit") && yes("immutable") && keeps_every_value(source, target));
     // A domain can refuse what its base type accepts.
     Ok(Conversion { assignable, safe: lossless && kept && !yes("to_domain") })
 }
