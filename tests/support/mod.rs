@@ -200,7 +200,9 @@ impl Server {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(60) {
             // The eighth line is how pg_ctl knows, too.
-            if std::fs::read_to_string(&lock_file).is_ok_and(|text| text.lines().nth(7).is_some_and(|line| line.trim() == "ready")) {
+            if std::fs::read_to_string(&lock_file)
+                .is_ok_and(|text| text.lines().nth(7).is_some_and(|line| matches!(line.trim(), "ready" | "standby")))
+            {
                 self.watchdog = Some(watchdog);
                 return true;
             }

@@ -36,14 +36,15 @@ pub(super) async fn read(reader: &Reader<'_>, found: &Found) -> Result<Vec<Leaf>
 }
 
 /// The primary key, else the smallest unique index that tells every row apart. One over a column that the change writes
-/// would move under the walk.
+/// would move under the walk. From 18 on a NOT NULL can be there without having been checked.
 pub(super) async fn walk_key(reader: &Reader<'_>, relation: u32, changing: &[&str]) -> Result<Option<Key>> {
     let query = "SELECT c.relname::text AS name, i.indisprimary AS is_primary, k.names, k.types
                  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid,
                       LATERAL (SELECT array_agg(a.attname::text ORDER BY p.place) AS names, array_agg(format_type(a.atttypid, a.atttypmod) ORDER BY p.place) AS types, bool_and(a.attnotnull) AS all_not_null
                                FROM unnest(i.indkey) WITH ORDINALITY p (number, place) JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = p.number WHERE p.place <= i.indnkeyatts) k
                  WHERE i.indrelid = $1 AND i.indisunique AND NOT i.indisexclusion AND i.indimmediate AND i.indisvalid AND i.indisready AND i.indexprs IS NULL AND i.indpred IS NULL
-                   AND k.all_not_null AND (i.indisprimary OR NOT k.names && $2)
+                   AND k.all_not_null AND NOT EXISTS (SELECT FROM pg_constraint n WHERE n.conrelid = i.indrelid AND n.contype = 'n' AND NOT n.convalidated AND n.conkey && i.indkey::int2[])
+                   AND (i.indisprimary OR NOT k.names && $2)
                  ORDER BY i.indisprimary DESC, cardinality(k.names), c.relname LIMIT 1";
     let changing: Vec<String> = changing.iter().map(|c| c.to_string()).collect();
     let rows = reader.rows("reading the keys", query, &[&relation, &changing]).await?;

@@ -1,6 +1,6 @@
 //! Types: their names, whether their equality is exact, and which converts to which.
 
-use super::{QUALIFIED, Reader};
+use super::Reader;
 use crate::engine::postgres::sql;
 use crate::error::Result;
 use crate::plan::TableName;
@@ -69,7 +69,6 @@ pub(super) async fn named(reader: &Reader<'_>, table: &TableName, text: &str) ->
     // The text is the name of a type and nothing else, so it may stand in a statement. Only that tells its length.
     let Ok(statement) = reader.try_prepare(table, &format!("SELECT NULL::{text}\n")).await? else { return Ok(None) };
     let typmod = statement.columns().first().map_or(-1, |c| c.type_modifier());
-    reader.search_path(QUALIFIED).await?;
     describe(reader, oid, typmod, None).await.map(Some)
 }
 
@@ -100,7 +99,7 @@ pub(super) async fn conversion(reader: &Reader<'_>, from: &Ty, to: &Ty) -> Resul
                     c.castcontext = 'i' AS implicit, c.castcontext IN ('a', 'i') OR (c.castmethod = 'b' AND c.castcontext <> 'e') AS assigns,
                     coalesce(p.provolatile = 'i', true) AS immutable,
                     EXISTS (SELECT FROM pg_cast e WHERE f.typcategory = 'A' AND g.typcategory = 'A' AND e.castsource = f.typelem AND e.casttarget = g.typelem AND e.castcontext IN ('a', 'i')) AS elements,
-                    f.typname::text AS source, g.typname::text AS target
+                    f.typname::text AS source, g.typname::text AS target, f.typtype = 'e' AS from_enum
              FROM f CROSS JOIN g LEFT JOIN pg_cast c ON c.castsource = f.oid AND c.casttarget = g.oid LEFT JOIN pg_proc p ON p.oid = c.castfunc",
             &[&from.oid, &to.oid],
         )
@@ -110,7 +109,9 @@ pub(super) async fn conversion(reader: &Reader<'_>, from: &Ty, to: &Ty) -> Resul
     let same = yes("same");
     let assignable = same || yes("assigns") || yes("elements") || yes("to_string");
     let kept = to.typmod == -1 || widened(source, target, from.typmod, to.typmod);
-    let lossless = same || (yes("implicit") && yes("immutable") && keeps_every_value(source, target));
+    // Their text is the same under every setting.
+    let prints = matches!(target, "text" | "varchar") && (yes("from_enum") || matches!(source, "bool" | "int2" | "int4" | "int8" | "uuid"));
+    let lossless = same || prints || (yes("implicit") && yes("immutable") && keeps_every_value(source, target));
     // A domain can refuse what its base type accepts.
     Ok(Conversion { assignable, safe: lossless && kept && !yes("to_domain") })
 }
