@@ -91,7 +91,7 @@ async fn start_over(cx: &mut Cx<'_>) -> Result<()> {
 
 /// Once through the table from the watermark on.
 async fn sweep(cx: &Cx<'_>, progress: &mut Progress) -> Result<()> {
-    let mut walker = Walker::new(cx, progress.watermark.clone());
+    let mut walker = Walker::new(cx, progress.watermark.clone()).showing(progress);
     let mut refused = 0;
     while let Some(chunk) = walker.next(cx).await? {
         let what = if progress.refresh { Fill::Forward } else { Fill::Pending };
