@@ -290,6 +290,10 @@ async fn run_stage(cx: &mut Cx<'_>, stage: Stage) -> Result<()> {
     let entry = &mut cx.state.stages[stage as usize];
     let resumed = entry.status != Status::Pending;
     entry.started_at = entry.started_at.or(Some(now));
+    if entry.status == Status::Failed {
+        // Why it failed before is no longer what it waits for.
+        entry.waiting_for = None;
+    }
     cx.shift(stage, Move::Start).await?;
     if !resumed {
         cx.report(Event::StageStarted { stage }).await?;

@@ -45,6 +45,12 @@ impl Walker {
         }
     }
 
+    /// What `status` shows until the first batch is through, which a throttle may hold up for long.
+    pub fn showing(mut self, progress: &Progress) -> Walker {
+        self.shown = Some(progress.clone());
+        self
+    }
+
     /// The next chunk, once nothing holds us up. None at the end of the table.
     pub async fn next(&mut self, cx: &Cx<'_>) -> Result<Option<Chunk>> {
         self.hold(cx).await?;

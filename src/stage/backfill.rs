@@ -91,7 +91,7 @@ async fn start_over(cx: &mut Cx<'_>) -> Result<()> {
 
 /// Once through the table from the watermark on.
 async fn sweep(cx: &Cx<'_>, progress: &mut Progress) -> Result<()> {
-    let mut walker = Walker::new(cx, progress.watermark.clone());
+    let mut walker = Walker::new(cx, progress.watermark.clone()).showing(progress);
     // Later sweeps find little; they read the table in one go.
     walker.stripes = if progress.sweep == 0 { cx.resolved.stripes } else { 1 };
     let mut refused = 0;

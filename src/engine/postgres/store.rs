@@ -231,10 +231,15 @@ async fn writes_seen(tx: &Tx<'_>, counter: &str) -> Result<u64> {
 
 async fn forget(tx: &Tx<'_>, plan: &str) -> Result<()> {
     let names = crate::resolve::Names::of(plan);
-    for function in [&names.sync_function, &names.observer_function, &names.error_function] {
-        tx.batch(&format!("DROP FUNCTION IF EXISTS sete.{}", super::sql::ident(function)), "removing the plan's functions").await?;
+    // By force a plan may be forgotten while its triggers are in place: what they call stays, or every write would fail.
+    let sql = "SELECT 1 FROM pg_catalog.pg_trigger WHERE tgname = ANY ($1) AND NOT tgisinternal";
+    let triggers: Vec<&String> = names.sync_triggers.iter().chain(&names.observer_triggers).collect();
+    if tx.query(sql, &[&triggers], "looking for the plan's triggers").await?.is_empty() {
+        for function in [&names.sync_function, &names.observer_function, &names.error_function] {
+            tx.batch(&format!("DROP FUNCTION IF EXISTS sete.{}", super::sql::ident(function)), "removing the plan's functions").await?;
+        }
+        tx.batch(&format!("DROP SEQUENCE IF EXISTS sete.{}", super::sql::ident(&names.counter)), "removing the plan's counter").await?;
     }
-    tx.batch(&format!("DROP SEQUENCE IF EXISTS sete.{}", super::sql::ident(&names.counter)), "removing the plan's counter").await?;
     for table in ["stray_write", "event"] {
         tx.execute(&format!("DELETE FROM sete.{table} WHERE plan_id = $1"), &[&plan], "forgetting the plan").await?;
     }
@@ -245,7 +250,10 @@ async fn forget(tx: &Tx<'_>, plan: &str) -> Result<()> {
         for table in ["event", "stray_write", "reject", "pass", "progress", "stage", "lease", "plan", "format"] {
             tx.batch(&format!("DROP TABLE IF EXISTS sete.{table}"), "removing schema sete").await?;
         }
-        tx.batch("DROP SCHEMA sete", "removing schema sete").await?;
+        let sql = "SELECT 1 FROM pg_catalog.pg_proc WHERE pronamespace = 'sete'::regnamespace";
+        if tx.query(sql, &[], "looking what is left in schema sete").await?.is_empty() {
+            tx.batch("DROP SCHEMA sete", "removing schema sete").await?;
+        }
     }
     Ok(())
 }
