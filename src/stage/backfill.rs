@@ -92,6 +92,8 @@ async fn start_over(cx: &mut Cx<'_>) -> Result<()> {
 /// Once through the table from the watermark on.
 async fn sweep(cx: &Cx<'_>, progress: &mut Progress) -> Result<()> {
     let mut walker = Walker::new(cx, progress.watermark.clone());
+    // It may be held before its first batch.
+    walker.shown = Some(progress.clone());
     let mut refused = 0;
     while let Some(chunk) = walker.next(cx).await? {
         let what = if progress.refresh { Fill::Forward } else { Fill::Pending };
