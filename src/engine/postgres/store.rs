@@ -22,7 +22,8 @@ const FORMAT: i32 = 1;
 
 /// Statements that lead from format n to n + 1. Each is safe to run twice.
 const MIGRATIONS: [&[&str]; 1] = [&[
-    "CREATE SCHEMA IF NOT EXISTS sete",
+    // IF NOT EXISTS alone asks for CREATE on the database even where the schema is there, made by somebody who may.
+    "DO $$ BEGIN IF pg_catalog.to_regnamespace('sete') IS NULL THEN CREATE SCHEMA sete; END IF; END $$",
     "CREATE TABLE IF NOT EXISTS sete.format (version int NOT NULL)",
     "CREATE TABLE IF NOT EXISTS sete.plan (id text PRIMARY KEY, table_name text NOT NULL, fingerprint text NOT NULL, change jsonb NOT NULL, \
      origin jsonb NOT NULL, text text NOT NULL, paused boolean NOT NULL DEFAULT false, created_at timestamptz NOT NULL DEFAULT now())",
