@@ -9,6 +9,7 @@ use tokio_postgres::types::ToSql;
 use super::sql::{ident, qualified, rename_columns};
 use super::sync::{differ, error_call};
 use super::{Postgres, Settings, Tx, conn, store};
+use crate::crash;
 use crate::engine::catalog::{Key, Leaf};
 use crate::engine::{Chunk, Compare, Compared, Fence, Fill, Filled, Place, Pressure, Rows, Walk, Watermark};
 use crate::error::{Code, Error, Result};
@@ -274,9 +275,11 @@ async fn fill(tx: &mut Tx<'_>, r: &Resolved, chunk: &Chunk, what: Fill, progress
     let bounds = Bounds::of(r, chunk, leaf_of(r, chunk)?)?;
     let sql = fill_sql(r, &chunk.relation, &bounds.sql, what);
     let rows = tx.execute_kept(&sql, &bounds.refs(), "filling a batch").await?;
+    crash::point("between a batch and its progress");
     if let Some(progress) = progress {
         let progress = Progress { filled: progress.filled + rows, ..progress.clone() };
         store::write_progress(tx, fence, &progress).await?;
+        crash::point("before committing a batch");
     }
     Ok((rows, paused))
 }
