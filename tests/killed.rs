@@ -151,7 +151,10 @@ fn a_backend_that_is_ended_is_replaced_within_the_run() {
     until(server, &db, BEGUN);
     // And at whatever moment it is, of the worker, the lease, or both.
     for which in ["= 'sete orders-status'", "= 'sete orders-status lease'", "LIKE 'sete orders-status%'"].into_iter().cycle().take(12) {
-        server.psql(&db, &format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name {which}"));
+        server.psql(
+            &db,
+            &format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name {which}"),
+        );
         std::thread::sleep(Duration::from_millis(rand::rng().random_range(0..60)));
     }
     let out = finish(run);
@@ -222,7 +225,12 @@ fn of_two_runners_one_runs() {
         let (loser, winner) = if ended == 0 { (first, second) } else { (second, first) };
         let holder = format!("pid {} ", winner.id());
         let out = finish(loser);
-        assert!(out.code == 7 && out.stderr.contains("E601") && out.stderr.contains(&holder), "round {round}: {} ({holder}): {}", out.code, out.text());
+        assert!(
+            out.code == 7 && out.stderr.contains("E601") && out.stderr.contains(&holder),
+            "round {round}: {} ({holder}): {}",
+            out.code,
+            out.text()
+        );
         signal("-INT", &winner);
         assert_eq!(finish(winner).code, 130, "round {round}");
     }
@@ -252,14 +260,20 @@ fn a_frozen_runner_that_was_taken_over_writes_nothing_more() {
     until(server, &db, BEGUN);
     signal("-STOP", &frozen);
     // Its sessions are there, so its lease has to end first. Made to end now instead of in 30 s; it may hold the row's lock.
-    until(server, &db, "NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'sete orders-status' AND state = 'idle in transaction')");
+    until(
+        server,
+        &db,
+        "NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'sete orders-status' AND state = 'idle in transaction')",
+    );
     server.psql(&db, "UPDATE sete.lease SET until = now()");
     let token = server.psql(&db, "SELECT token FROM sete.lease");
     let other = Sete::new(&sete.url, &plan("[backfill]\nuser_triggers = \"fire\""));
     other.through("backfill");
-    let all = || server.psql(&db, "SELECT md5((SELECT string_agg(o.ctid::text || o::text, ',' ORDER BY id) FROM orders o)
+    let all = || {
+        server.psql(&db, "SELECT md5((SELECT string_agg(o.ctid::text || o::text, ',' ORDER BY id) FROM orders o)
         || (SELECT string_agg(s::text, ',' ORDER BY stage) FROM sete.stage s) || (SELECT string_agg(p::text, ',') FROM sete.progress p)
-        || (SELECT string_agg(l::text, ',') FROM sete.lease l) || (SELECT string_agg(e::text, ',' ORDER BY id) FROM sete.event e) || (SELECT string_agg(text, ',') FROM sete.plan))");
+        || (SELECT string_agg(l::text, ',') FROM sete.lease l) || (SELECT string_agg(e::text, ',' ORDER BY id) FROM sete.event e) || (SELECT string_agg(text, ',') FROM sete.plan))")
+    };
     let before = all();
     signal("-CONT", &frozen);
     let out = finish(frozen);
@@ -323,7 +337,13 @@ impl<'a> Lock<'a> {
             // Ends with an error when it is terminated.
             std::panic::catch_unwind(|| server.psql(&to, &sql)).ok();
         });
-        until(server, db, &format!("EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE a.application_name = '{name}' AND l.granted AND l.relation = 'orders'::regclass)"));
+        until(
+            server,
+            db,
+            &format!(
+                "EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE a.application_name = '{name}' AND l.granted AND l.relation = 'orders'::regclass)"
+            ),
+        );
         Lock { server, db: db.to_owned(), name, psql: Some(psql) }
     }
 }
@@ -337,13 +357,19 @@ impl Drop for Lock<'_> {
     }
 }
 
-const WAITS: &str = "EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sete%' AND wait_event_type = 'Lock')";
+const WAITS: &str =
+    "EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sete%' AND wait_event_type = 'Lock')";
 
 #[test]
 fn a_backend_that_is_ended_while_it_waits_for_a_lock_is_replaced() {
     let server = Server::shared();
     let (db, _) = orders(server, 100, "");
-    let sete = Sete::new(&url(server, &db), &plan("[ddl]\nfirst_try = \"2s\"\nlock_timeout = \"2s\"\npatience = \"30s\"\nmax_blocker_age = \"30s\""));
+    let sete = Sete::new(
+        &url(server, &db),
+        &plan(
+            "[backfill]\nuser_triggers = \"fire\"\n[ddl]\nfirst_try = \"2s\"\nlock_timeout = \"2s\"\npatience = \"30s\"\nmax_blocker_age = \"30s\"",
+        ),
+    );
     let lock = Lock::hold(server, &db, "ACCESS SHARE");
     let run = sete.start("step", &["--through", "expand"]);
     until(server, &db, WAITS);
@@ -422,7 +448,9 @@ fn pass_on(mut client: TcpStream, mut server: TcpStream, armed_by: &str, armed: 
 fn a_commit_without_an_answer_is_looked_at_again() {
     let server = Server::shared();
     // An action, one that must not be done twice, and a batch.
-    for (stage, before, armed_by) in [("expand", None, "ADD COLUMN"), ("backfill", Some("dual_write"), "UPDATE ONLY"), ("read_switch", Some("validate"), "RENAME COLUMN")] {
+    for (stage, before, armed_by) in
+        [("expand", None, "ADD COLUMN"), ("backfill", Some("dual_write"), "UPDATE ONLY"), ("read_switch", Some("validate"), "RENAME COLUMN")]
+    {
         let (db, direct) = orders(server, 500, "batch_rows = 100\n[read_switch]\nmode = \"swap\"");
         if let Some(before) = before {
             direct.through(before);
@@ -433,7 +461,11 @@ fn a_commit_without_an_answer_is_looked_at_again() {
         let mut run = Talking::start(&sete, &["--through", stage]);
         let began = Instant::now();
         while !proxy.cut.load(Ordering::SeqCst) {
-            assert!(began.elapsed() < Duration::from_secs(60) && run.child.try_wait().expect("ours").is_none(), "{stage}: no COMMIT was cut: {}", run.said());
+            assert!(
+                began.elapsed() < Duration::from_secs(60) && run.child.try_wait().expect("ours").is_none(),
+                "{stage}: no COMMIT was cut: {}",
+                run.said()
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
         proxy.open.store(true, Ordering::SeqCst);
@@ -442,7 +474,10 @@ fn a_commit_without_an_answer_is_looked_at_again() {
             filled_once(server, &db);
         }
         if stage == "read_switch" {
-            assert_eq!(server.psql(&db, "SELECT format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = 'orders'::regclass AND attname = 'status'"), "order_status");
+            assert_eq!(
+                server.psql(&db, "SELECT format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = 'orders'::regclass AND attname = 'status'"),
+                "order_status"
+            );
         }
         direct.through("drop");
     }
@@ -484,7 +519,7 @@ fn ctrl_c_ends_a_backfill_with_its_progress() {
 fn ctrl_c_ends_a_wait_for_a_lock() {
     let server = Server::shared();
     let (db, _) = orders(server, 100, "");
-    let sete = Sete::new(&url(server, &db), &plan("[ddl]\npatience = \"50s\"\nmax_blocker_age = \"50s\""));
+    let sete = Sete::new(&url(server, &db), &plan("[backfill]\nuser_triggers = \"fire\"\n[ddl]\npatience = \"50s\"\nmax_blocker_age = \"50s\""));
     let lock = Lock::hold(server, &db, "ACCESS SHARE");
     let run = sete.start("step", &["--through", "expand"]);
     until(server, &db, WAITS);
@@ -509,10 +544,18 @@ fn a_second_ctrl_c_ends_at_once() {
     until(server, &db, WAITS);
     signal("-INT", &run.child);
     run.says("once more to stop at once");
-    assert!(server.psql(&db, &format!("SELECT {WAITS}")) == "t" && run.child.try_wait().expect("ours to wait for").is_none(), "the first was enough: {}", run.said());
+    assert!(
+        server.psql(&db, &format!("SELECT {WAITS}")) == "t" && run.child.try_wait().expect("ours to wait for").is_none(),
+        "the first was enough: {}",
+        run.said()
+    );
     signal("-INT", &run.child);
     assert_eq!(run.end(), 130, "{}", run.said());
-    assert_eq!(server.psql(&db, "SELECT count(*) FROM pg_locks WHERE relation = 'orders'::regclass AND mode = 'RowExclusiveLock' AND granted"), "1", "the lock was not waited for");
+    assert_eq!(
+        server.psql(&db, "SELECT count(*) FROM pg_locks WHERE relation = 'orders'::regclass AND mode = 'RowExclusiveLock' AND granted"),
+        "1",
+        "the lock was not waited for"
+    );
     drop(lock);
     sete.through("validate");
     assert_eq!(server.psql(&db, "SELECT count(*) FROM pg_index WHERE indrelid = 'orders'::regclass AND NOT indisvalid"), "0");
