@@ -449,7 +449,7 @@ fn a_commit_without_an_answer_is_looked_at_again() {
     let server = Server::shared();
     // An action, one that must not be done twice, and a batch.
     for (stage, before, armed_by) in
-        [("expand", None, "ADD COLUMN"), ("backfill", Some("dual_write"), "UPDATE ONLY"), ("read_switch", Some("validate"), "RENAME COLUMN")]
+        [("expand", None, "ADD COLUMN"), ("backfill", Some("dual_write"), "SET LOCAL sete.by"), ("read_switch", Some("validate"), "RENAME COLUMN")]
     {
         let (db, direct) = orders(server, 500, "batch_rows = 100\n[read_switch]\nmode = \"swap\"");
         if let Some(before) = before {

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{Outcome, Stage};
 use crate::crash;
 use crate::ddl::{act, action};
-use crate::engine::{Chunk, Compare, Compared, Ddl, Fill, Side};
+use crate::engine::{Batch, Chunk, Compare, Compared, Ddl, Fill, Side, Stripe};
 use crate::error::{Code, Error, Result, Trouble, count};
 use crate::report::Event;
 use crate::run::Cx;
@@ -131,7 +131,8 @@ async fn pass(cx: &Cx<'_>, repair: bool) -> Result<Pass> {
         pass.divergent += seen.divergent;
         let room = (wanted as usize).saturating_sub(pass.sample.len());
         pass.sample.extend(seen.sample.into_iter().take(room));
-        walker.finished(cx, &chunk, seen.rows, began.elapsed()).await?;
+        walker.mark = Some(chunk.next);
+        walker.finished(cx, seen.rows, began.elapsed()).await?;
         cx.report(Event::ValidateProgress { rows: pass.rows, total: cx.resolved.rows.max(pass.rows), divergent: pass.divergent }).await?;
     }
     pass.finished_at = cx.engine().now().await?;
@@ -163,10 +164,11 @@ async fn repair_chunk(cx: &Cx<'_>, chunk: &Chunk) -> Result<u64> {
 
 /// Writes a chunk outside of the backfill, waiting for locks as long as `ddl.patience` allows.
 pub async fn write(cx: &Cx<'_>, chunk: &Chunk, what: Fill) -> Result<u64> {
+    let batch = Batch { chunk, stripe: Stripe::WHOLE, what, lock_wait: LOCK_WAIT, progress: None };
     let began = std::time::Instant::now();
     let mut attempt = 0;
     loop {
-        match cx.engine().fill(&cx.resolved, chunk, what, LOCK_WAIT, None, &cx.fence).await {
+        match cx.engine().fill(&cx.resolved, &batch, &cx.fence).await {
             Ok(filled) => return Ok(filled.rows),
             Err(e) if e.trouble().passes() && began.elapsed() < cx.plan().ddl.patience => {
                 attempt += 1;
