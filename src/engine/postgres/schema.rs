@@ -9,6 +9,7 @@ use super::conn::database_error;
 use super::sql::{ident, literal, qualified};
 use super::{Postgres, Settings, Tx, catalog, rows, sync};
 use crate::change::Mapping;
+use crate::crash;
 use crate::engine::{Applied, Catalog, Cost, CostClass, Ddl, Fence, Fill, Probe, Schema, Side, StatementRead};
 use crate::error::{Blocker, Code, Error, Result, Trouble};
 use crate::plan::{Plan, TableName};
@@ -406,7 +407,9 @@ impl Postgres {
         let began = Instant::now();
         let done = apply_statements(&tx, r, ddl, &cost, fence).await;
         let locked = *done.as_ref().unwrap_or(&began);
+        crash::point("before committing an action");
         tx.end(done).await.map_err(|e| not_got(e, &r.table, timeout))?;
+        crash::point("after committing an action");
         Ok(Applied { wait: locked - began, hold: locked.elapsed() })
     }
 
@@ -433,6 +436,7 @@ impl Postgres {
     async fn build_index(&self, r: &Resolved, index: &IndexSpec, timeout: Duration, fence: &Fence) -> Result<Applied> {
         let mut total = Applied { wait: Duration::ZERO, hold: Duration::ZERO };
         for step in index_steps(r, index) {
+            crash::point("before a step of an index build");
             self.check_fence(fence).await?;
             let found = self.look_at_index(&step.name).await?;
             let done = match (&step.attach, found) {
@@ -460,6 +464,7 @@ impl Postgres {
                 let brief = timeout.min(Duration::from_secs(2));
                 self.apply_in_transaction(r, &Ddl::Statement(step.sql), brief, fence).await?
             };
+            crash::point("after a step of an index build");
             total = Applied { wait: total.wait + applied.wait, hold: total.hold + applied.hold };
         }
         Ok(total)
@@ -491,6 +496,12 @@ struct FoundIndex {
 /// The moment at which the locks were had.
 async fn apply_statements(tx: &Tx<'_>, r: &Resolved, ddl: &Ddl, cost: &Cost, fence: &Fence) -> Result<Instant> {
     super::store::fenced(tx, fence).await?;
+    // Again, now that no earlier try of ours can still be under way: it would have held the fence. A second swap would undo the first.
+    tx.batch("SET LOCAL search_path = pg_catalog, pg_temp", "looking at the catalog").await?;
+    if present(tx, r, ddl).await? {
+        return Ok(Instant::now());
+    }
+    tx.batch(&format!("SET LOCAL search_path = {}", super::sql::search_path(&r.table)), "looking at the catalog").await?;
     let mut statements = render(r, ddl);
     let mut locks = cost.locks.clone();
     if let Some(repaired) = watchers(tx, r, ddl).await? {

@@ -316,7 +316,7 @@ impl Store for Postgres {
     }
 
     async fn save_plan_text(&self, fence: &Fence, text: &str) -> Result<()> {
-        self.write("saving the plan", "UPDATE sete.plan SET text = $2 WHERE id = $1", &[&fence.plan, &text]).await
+        self.write_fenced(fence, "saving the plan", "UPDATE sete.plan SET text = $2 WHERE id = $1", &[&fence.plan, &text]).await
     }
 
     async fn save_stage(&self, fence: &Fence, stage: &StageState) -> Result<()> {
@@ -337,7 +337,7 @@ impl Store for Postgres {
 
     async fn add_event(&self, fence: &Fence, who: &str, event: &Event) -> Result<()> {
         let sql = "INSERT INTO sete.event (plan_id, who, token, data) VALUES ($1, $2, $3, $4)";
-        self.write("writing the journal", sql, &[&fence.plan, &who, &fence.token, &json(event)?]).await
+        self.write_fenced(fence, "writing the journal", sql, &[&fence.plan, &who, &fence.token, &json(event)?]).await
     }
 
     async fn events(&self, plan: &str, limit: u32) -> Result<Vec<Entry>> {
