@@ -138,7 +138,11 @@ impl Door<'_> {
         loop {
             self.cx.sleep(Duration::from_millis(300)).await?;
             match self.cx.engine().present(&self.cx.resolved, self.ddl).await {
-                Ok(done) => return Ok(done),
+                Ok(true) => return Ok(true),
+                Ok(false) => {
+                    self.cx.report(Event::Note { text: format!("{}: {lost}; the server has not done it, so it is tried again", self.name) }).await?;
+                    return Ok(false);
+                }
                 Err(e) if e.trouble() == Trouble::ConnectionLost && began.elapsed() < LOOK_AGAIN => {}
                 Err(e) => return Err(Error::new(Code::OutcomeUnknown, format!("{}: {lost}; and when we looked again: {e}", self.name))),
             }

@@ -102,8 +102,8 @@ pub struct Names {
     pub sync_function: String,
     pub observer_triggers: [String; 2],
     pub observer_function: String,
-    /// Says why a row doesn't convert.
-    pub error_function: String,
+    /// Say why a row doesn't convert to the old column's type and to the new one's.
+    pub error_functions: [String; 2],
     /// Counts the writes that the observer has seen.
     pub counter: String,
     /// CHECKs that prove NOT NULL of the old and the new column.
@@ -119,6 +119,14 @@ impl Resolved {
             Side::New => &self.new,
         }
     }
+
+    /// What gives a side its value.
+    pub fn conversion_to(&self, side: Side) -> &Conversion {
+        match side {
+            Side::Old => &self.reverse,
+            Side::New => &self.forward,
+        }
+    }
 }
 
 impl Names {
@@ -129,7 +137,7 @@ impl Names {
             sync_function: format!("sync_{tag}"),
             observer_triggers: [format!("~sete_observer_{tag}_insert"), format!("~sete_observer_{tag}_update")],
             observer_function: format!("observe_{tag}"),
-            error_function: format!("error_{tag}"),
+            error_functions: [format!("error_back_{tag}"), format!("error_{tag}")],
             counter: format!("writes_{tag}"),
             not_null: [format!("sete_old_not_null_{tag}"), format!("sete_not_null_{tag}")],
             marker: tag,

@@ -183,7 +183,8 @@ fn swap(r: &Resolved) -> Vec<String> {
     let mut out: Vec<String> = remade.iter().flat_map(|(before, _)| before.clone()).collect();
     out.extend([rename(&r.old.name, &between), rename(&r.new.name, &r.old.name), rename(&between, &r.new.name)]);
     // The functions go by name; the triggers' conditions follow the columns by number.
-    out.extend([sync::error_function(&exchanged), sync::sync_function(&exchanged, false)]);
+    out.extend(sync::error_functions(&exchanged));
+    out.push(sync::sync_function(&exchanged, false));
     out.extend(if exchanged.swapped { move_default(&exchanged, &exchanged.old.name, &exchanged.new.name) } else { move_default_back(&exchanged) });
     out.extend(remade.into_iter().flat_map(|(_, after)| after.clone()));
     out
@@ -415,8 +416,10 @@ impl Postgres {
     /// A statement that can't run in a transaction, on a session of its own whose settings end with it.
     async fn concurrently(&self, sql: &str, timeout: Duration) -> Result<Applied> {
         let session = self.dedicated().await?;
+        // The last one is PostgreSQL 17's.
         let settings = format!(
-            "SET lock_timeout = {}; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0",
+            "SET lock_timeout = {}; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; \
+             SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'",
             timeout.as_millis().max(1)
         );
         let began = Instant::now();
@@ -546,7 +549,7 @@ async fn probe_sync(tx: &Tx<'_>, r: &Resolved) -> Result<Probe> {
         let relation = format!("ONLY {} AS {}", qualified(&leaf.name), ident(&r.table.name));
         let pick = format!(
             "SELECT ctid::text FROM {relation} WHERE CASE WHEN {} IS NULL THEN (\n{forward}\n) IS NOT NULL END LIMIT 1 FOR UPDATE SKIP LOCKED",
-            sync::error_call(r)
+            sync::error_call(r, Side::New)
         );
         let Some(row) = tx.query(&pick, &[], "picking a row for the probe").await?.pop() else { continue };
         let mark = |marker: &str| format!("SET LOCAL sete.by = {}", literal(marker));
@@ -578,17 +581,19 @@ async fn probe_sync(tx: &Tx<'_>, r: &Resolved) -> Result<Probe> {
     Ok(Probe::NoRow)
 }
 
-/// A copy of an existing row without the old column. ON CONFLICT comes after NOT NULL and CHECK, so unique keys don't matter.
+/// A copy of an existing row with the old column NULL, as it will be once its default has gone: a default that is still
+/// there would hide what is to be seen, and draw a sequence's number. ON CONFLICT comes after NOT NULL and CHECK, so unique
+/// keys don't matter.
 async fn probe_insert(tx: &Tx<'_>, r: &Resolved) -> Result<Probe> {
     let columns: Vec<String> = r.columns.iter().filter(|c| c.name != r.old.name && !c.generated).map(|c| ident(&c.name)).collect();
-    let columns = columns.join(", ");
+    let (columns, old) = (columns.join(", "), ident(&r.old.name));
     tx.batch(&format!("SET LOCAL sete.by = {}", literal(&r.names.marker)), "naming ourselves").await?;
     let mut any = false;
     for leaf in &r.leaves {
         let relation = qualified(&leaf.name);
         let sql = format!(
             "WITH one AS (SELECT * FROM ONLY {relation} WHERE {new} IS NOT NULL LIMIT 1), \
-             copied AS (INSERT INTO {relation} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM one ON CONFLICT DO NOTHING) \
+             copied AS (INSERT INTO {relation} ({columns}, {old}) OVERRIDING SYSTEM VALUE SELECT {columns}, NULL FROM one ON CONFLICT DO NOTHING) \
              SELECT count(*) > 0 FROM one",
             new = ident(&r.new.name)
         );
@@ -602,8 +607,9 @@ async fn probe_insert(tx: &Tx<'_>, r: &Resolved) -> Result<Probe> {
 
 /// From pg_stat_statements, where it is installed.
 async fn reads_of_old(tx: &Tx<'_>, r: &Resolved) -> Result<Option<Vec<StatementRead>>> {
+    // A setting of the library's own says that it is loaded; shared_preload_libraries is not for every role to read.
     let sql = "SELECT quote_ident(n.nspname) FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace \
-               WHERE e.extname = 'pg_stat_statements' AND 'pg_stat_statements' = ANY (string_to_array(replace(current_setting('shared_preload_libraries'), ' ', ''), ','))";
+               WHERE e.extname = 'pg_stat_statements' AND current_setting('pg_stat_statements.max', true) IS NOT NULL";
     let Some(row) = tx.query(sql, &[], "looking for pg_stat_statements").await?.pop() else { return Ok(None) };
     let schema: String = row.get(0);
     let sql = format!(

@@ -226,7 +226,7 @@ async fn writes_seen(tx: &Tx<'_>, counter: &str) -> Result<u64> {
 
 async fn forget(tx: &Tx<'_>, plan: &str) -> Result<()> {
     let names = crate::resolve::Names::of(plan);
-    for function in [&names.sync_function, &names.observer_function, &names.error_function] {
+    for function in [&names.sync_function, &names.observer_function].into_iter().chain(&names.error_functions) {
         tx.batch(&format!("DROP FUNCTION IF EXISTS sete.{}", super::sql::ident(function)), "removing the plan's functions").await?;
     }
     tx.batch(&format!("DROP SEQUENCE IF EXISTS sete.{}", super::sql::ident(&names.counter)), "removing the plan's counter").await?;
