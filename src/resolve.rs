@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::engine::catalog::{Catalog, Column, Expression, Key, Leaf, Rebuild, RelationKind, Sequence, Table};
+use crate::engine::catalog::{Catalog, Column, Expression, Key, Leaf, Partition, Rebuild, RelationKind, Sequence, Table};
 use crate::engine::{Ddl, Side, Walk};
 use crate::error::{Code, Error, Result};
 use crate::plan::{DefaultPart, Part, Plan, SwitchMode, TableName};
@@ -28,6 +28,7 @@ pub struct Resolved {
     pub reverse: Conversion,
     pub columns: Vec<Column>,
     pub leaves: Vec<Leaf>,
+    pub partitions: Vec<Partition>,
     pub key: Option<Key>,
     pub walk: Walk,
     pub names: Names,
@@ -74,9 +75,9 @@ impl IndexSpec {
     }
 }
 
-/// The index of one leaf.
-pub fn leaf_index_name(index: &str, leaf: &str) -> String {
-    within_limit(&format!("{leaf}_{index}"))
+/// The index of one partition.
+pub fn partition_index_name(index: &str, partition: &str) -> String {
+    within_limit(&format!("{partition}_{index}"))
 }
 
 /// A new column's constraint.
@@ -210,6 +211,7 @@ pub fn resolve(plan: &Plan, catalog: &Catalog, origin: Option<&Origin>) -> Resul
         reverse: conversion(&catalog.reverse),
         columns: table.columns.clone(),
         leaves: table.leaves.clone(),
+        partitions: table.partitions.clone(),
         key: table.key.clone(),
         walk,
         names: Names::of(&plan.id),

@@ -12,7 +12,7 @@ use crate::change::Mapping;
 use crate::engine::{Applied, Catalog, Cost, CostClass, Ddl, Fence, Fill, Probe, Schema, Side, StatementRead};
 use crate::error::{Blocker, Code, Error, Result, Trouble};
 use crate::plan::{Plan, TableName};
-use crate::resolve::{ConstraintSpec, IndexSpec, Resolved, Rule};
+use crate::resolve::{ConstraintSpec, IndexSpec, Resolved, Rule, partition_index_name};
 use crate::state::Origin;
 
 /// No catalog-only statement takes this long. One that does is scanning after all, and is taken back.
@@ -196,29 +196,26 @@ struct IndexStep {
     name: TableName,
     /// Runs outside a transaction, blocking nobody.
     concurrent: bool,
-    /// The parent's index that this one is attached to.
-    attach: Option<String>,
+    /// Attaches it to its parent's index.
+    attach: bool,
 }
 
-/// A plain table's index is one concurrent build. A partitioned one's: an empty index on the parent, a concurrent build on
-/// each leaf, then each is attached; the parent's turns valid with the last.
+/// A plain table's index is one concurrent build. A partitioned one's: an empty index on the parent, likewise on partitions
+/// that are partitioned themselves, and a concurrent build on each leaf; each is attached to its parent's, which turns valid
+/// with the last.
 fn index_steps(r: &Resolved, index: &IndexSpec) -> Vec<IndexStep> {
-    let build = |name: &str, table: &str, concurrently: &str| index.statement(concurrently, &ident(name), table);
-    let in_schema = |name: &str| TableName { schema: r.table.schema.clone(), name: name.to_string() };
-    if !r.partitioned {
-        let sql = build(&index.name, &qualified(&r.table), "CONCURRENTLY");
-        return vec![IndexStep { sql, name: in_schema(&index.name), concurrent: true, attach: None }];
-    }
-    let parent = qualified(&in_schema(&index.name));
-    let mut steps =
-        vec![IndexStep { sql: build(&index.name, &format!("ONLY {}", qualified(&r.table)), ""), name: in_schema(&index.name), concurrent: false, attach: None }];
-    for leaf in &r.leaves {
-        let name = crate::resolve::leaf_index_name(&index.name, &leaf.name.name);
-        let sql = build(&name, &qualified(&leaf.name), "CONCURRENTLY");
-        let name = TableName { schema: leaf.name.schema.clone(), name };
-        let attach = format!("ALTER INDEX {parent} ATTACH PARTITION {}", qualified(&name));
-        steps.push(IndexStep { sql, name: name.clone(), concurrent: true, attach: None });
-        steps.push(IndexStep { sql: attach, name, concurrent: false, attach: Some(parent.clone()) });
+    let step = |table: &TableName, leaf: bool| {
+        let own = if *table == r.table { index.name.clone() } else { partition_index_name(&index.name, &table.name) };
+        let (concurrently, on) = if leaf { ("CONCURRENTLY", qualified(table)) } else { ("", format!("ONLY {}", qualified(table))) };
+        let sql = index.statement(concurrently, &ident(&own), &on);
+        IndexStep { sql, name: TableName { schema: table.schema.clone(), name: own }, concurrent: leaf, attach: false }
+    };
+    let mut steps = vec![step(&r.table, !r.partitioned)];
+    for partition in &r.partitions {
+        let (parent, own) = (step(&partition.parent, false).name, step(&partition.name, partition.leaf));
+        let attach = format!("ALTER INDEX {} ATTACH PARTITION {}", qualified(&parent), qualified(&own.name));
+        let attached = IndexStep { sql: attach, name: own.name.clone(), concurrent: false, attach: true };
+        steps.extend([own, attached]);
     }
     steps
 }
@@ -434,14 +431,14 @@ impl Postgres {
         for step in index_steps(r, index) {
             self.check_fence(fence).await?;
             let found = self.look_at_index(&step.name).await?;
-            let done = match (&step.attach, found) {
-                (Some(_), Some(found)) => found.attached,
-                (None, Some(found)) if step.concurrent && !found.valid => {
+            let done = match (step.attach, found) {
+                (true, Some(found)) => found.attached,
+                (false, Some(found)) if step.concurrent && !found.valid => {
                     let name = qualified(&step.name);
                     self.concurrently(&format!("DROP INDEX CONCURRENTLY IF EXISTS {name}"), timeout).await.map_err(|e| not_got(e, &r.table, timeout))?;
                     false
                 }
-                (None, Some(_)) => true,
+                (false, Some(_)) => true,
                 (_, None) => false,
             };
             if done {
