@@ -13,7 +13,7 @@ use crate::crash;
 use crate::engine::{Applied, Catalog, Cost, CostClass, Ddl, Fence, Fill, Probe, Schema, Side, StatementRead};
 use crate::error::{Blocker, Code, Error, Result, Trouble};
 use crate::plan::{Plan, TableName};
-use crate::resolve::{ConstraintSpec, IndexSpec, Resolved, Rule};
+use crate::resolve::{ConstraintSpec, IndexSpec, Resolved, Rule, partition_index_name};
 use crate::state::Origin;
 
 /// No catalog-only statement takes this long. One that does is scanning after all, and is taken back.
@@ -184,7 +184,8 @@ fn swap(r: &Resolved) -> Vec<String> {
     let mut out: Vec<String> = remade.iter().flat_map(|(before, _)| before.clone()).collect();
     out.extend([rename(&r.old.name, &between), rename(&r.new.name, &r.old.name), rename(&between, &r.new.name)]);
     // The functions go by name; the triggers' conditions follow the columns by number.
-    out.extend([sync::error_function(&exchanged), sync::sync_function(&exchanged, false)]);
+    out.extend(sync::error_functions(&exchanged));
+    out.push(sync::sync_function(&exchanged, false));
     out.extend(if exchanged.swapped { move_default(&exchanged, &exchanged.old.name, &exchanged.new.name) } else { move_default_back(&exchanged) });
     out.extend(remade.into_iter().flat_map(|(_, after)| after.clone()));
     out
@@ -196,29 +197,26 @@ struct IndexStep {
     name: TableName,
     /// Runs outside a transaction, blocking nobody.
     concurrent: bool,
-    /// The parent's index that this one is attached to.
-    attach: Option<String>,
+    /// Attaches it to its parent's index.
+    attach: bool,
 }
 
-/// A plain table's index is one concurrent build. A partitioned one's: an empty index on the parent, a concurrent build on
-/// each leaf, then each is attached; the parent's turns valid with the last.
+/// A plain table's index is one concurrent build. A partitioned one's: an empty index on the parent, likewise on partitions
+/// that are partitioned themselves, and a concurrent build on each leaf; each is attached to its parent's, which turns valid
+/// with the last.
 fn index_steps(r: &Resolved, index: &IndexSpec) -> Vec<IndexStep> {
-    let build = |name: &str, table: &str, concurrently: &str| index.statement(concurrently, &ident(name), table);
-    let in_schema = |name: &str| TableName { schema: r.table.schema.clone(), name: name.to_string() };
-    if !r.partitioned {
-        let sql = build(&index.name, &qualified(&r.table), "CONCURRENTLY");
-        return vec![IndexStep { sql, name: in_schema(&index.name), concurrent: true, attach: None }];
-    }
-    let parent = qualified(&in_schema(&index.name));
-    let mut steps =
-        vec![IndexStep { sql: build(&index.name, &format!("ONLY {}", qualified(&r.table)), ""), name: in_schema(&index.name), concurrent: false, attach: None }];
-    for leaf in &r.leaves {
-        let name = crate::resolve::leaf_index_name(&index.name, &leaf.name.name);
-        let sql = build(&name, &qualified(&leaf.name), "CONCURRENTLY");
-        let name = TableName { schema: leaf.name.schema.clone(), name };
-        let attach = format!("ALTER INDEX {parent} ATTACH PARTITION {}", qualified(&name));
-        steps.push(IndexStep { sql, name: name.clone(), concurrent: true, attach: None });
-        steps.push(IndexStep { sql: attach, name, concurrent: false, attach: Some(parent.clone()) });
+    let step = |table: &TableName, leaf: bool| {
+        let own = if *table == r.table { index.name.clone() } else { partition_index_name(&index.name, &table.name) };
+        let (concurrently, on) = if leaf { ("CONCURRENTLY", qualified(table)) } else { ("", format!("ONLY {}", qualified(table))) };
+        let sql = index.statement(concurrently, &ident(&own), &on);
+        IndexStep { sql, name: TableName { schema: table.schema.clone(), name: own }, concurrent: leaf, attach: false }
+    };
+    let mut steps = vec![step(&r.table, !r.partitioned)];
+    for partition in &r.partitions {
+        let (parent, own) = (step(&partition.parent, false).name, step(&partition.name, partition.leaf));
+        let attach = format!("ALTER INDEX {} ATTACH PARTITION {}", qualified(&parent), qualified(&own.name));
+        let attached = IndexStep { sql: attach, name: own.name.clone(), concurrent: false, attach: true };
+        steps.extend([own, attached]);
     }
     steps
 }
@@ -422,8 +420,10 @@ impl Postgres {
     /// A statement that can't run in a transaction, on a session of its own whose settings end with it.
     async fn concurrently(&self, sql: &str, timeout: Duration) -> Result<Applied> {
         let session = self.dedicated().await?;
+        // The last one is PostgreSQL 17's.
         let settings = format!(
-            "SET lock_timeout = {}; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0",
+            "SET lock_timeout = {}; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; \
+             SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'",
             timeout.as_millis().max(1)
         );
         let began = Instant::now();
@@ -439,14 +439,14 @@ impl Postgres {
             crash::point("before a step of an index build");
             self.check_fence(fence).await?;
             let found = self.look_at_index(&step.name).await?;
-            let done = match (&step.attach, found) {
-                (Some(_), Some(found)) => found.attached,
-                (None, Some(found)) if step.concurrent && !found.valid => {
+            let done = match (step.attach, found) {
+                (true, Some(found)) => found.attached,
+                (false, Some(found)) if step.concurrent && !found.valid => {
                     let name = qualified(&step.name);
                     self.concurrently(&format!("DROP INDEX CONCURRENTLY IF EXISTS {name}"), timeout).await.map_err(|e| not_got(e, &r.table, timeout))?;
                     false
                 }
-                (None, Some(_)) => true,
+                (false, Some(_)) => true,
                 (_, None) => false,
             };
             if done {
@@ -563,7 +563,7 @@ async fn probe_sync(tx: &Tx<'_>, r: &Resolved) -> Result<Probe> {
         let relation = format!("ONLY {} AS {}", qualified(&leaf.name), ident(&r.table.name));
         let pick = format!(
             "SELECT ctid::text FROM {relation} WHERE CASE WHEN {} IS NULL THEN (\n{forward}\n) IS NOT NULL END LIMIT 1 FOR UPDATE SKIP LOCKED",
-            sync::error_call(r)
+            sync::error_call(r, Side::New)
         );
         let Some(row) = tx.query(&pick, &[], "picking a row for the probe").await?.pop() else { continue };
         let mark = |marker: &str| format!("SET LOCAL sete.by = {}", literal(marker));
@@ -595,17 +595,19 @@ async fn probe_sync(tx: &Tx<'_>, r: &Resolved) -> Result<Probe> {
     Ok(Probe::NoRow)
 }
 
-/// A copy of an existing row without the old column. ON CONFLICT comes after NOT NULL and CHECK, so unique keys don't matter.
+/// A copy of an existing row with the old column NULL, as it will be once its default has gone: a default that is still
+/// there would hide what is to be seen, and draw a sequence's number. ON CONFLICT comes after NOT NULL and CHECK, so unique
+/// keys don't matter.
 async fn probe_insert(tx: &Tx<'_>, r: &Resolved) -> Result<Probe> {
     let columns: Vec<String> = r.columns.iter().filter(|c| c.name != r.old.name && !c.generated).map(|c| ident(&c.name)).collect();
-    let columns = columns.join(", ");
+    let (columns, old) = (columns.join(", "), ident(&r.old.name));
     tx.batch(&format!("SET LOCAL sete.by = {}", literal(&r.names.marker)), "naming ourselves").await?;
     let mut any = false;
     for leaf in &r.leaves {
         let relation = qualified(&leaf.name);
         let sql = format!(
             "WITH one AS (SELECT * FROM ONLY {relation} WHERE {new} IS NOT NULL LIMIT 1), \
-             copied AS (INSERT INTO {relation} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM one ON CONFLICT DO NOTHING) \
+             copied AS (INSERT INTO {relation} ({columns}, {old}) OVERRIDING SYSTEM VALUE SELECT {columns}, NULL FROM one ON CONFLICT DO NOTHING) \
              SELECT count(*) > 0 FROM one",
             new = ident(&r.new.name)
         );
@@ -619,8 +621,9 @@ async fn probe_insert(tx: &Tx<'_>, r: &Resolved) -> Result<Probe> {
 
 /// From pg_stat_statements, where it is installed.
 async fn reads_of_old(tx: &Tx<'_>, r: &Resolved) -> Result<Option<Vec<StatementRead>>> {
+    // A setting of the library's own says that it is loaded; shared_preload_libraries is not for every role to read.
     let sql = "SELECT quote_ident(n.nspname) FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace \
-               WHERE e.extname = 'pg_stat_statements'";
+               WHERE e.extname = 'pg_stat_statements' AND current_setting('pg_stat_statements.max', true) IS NOT NULL";
     let Some(row) = tx.query(sql, &[], "looking for pg_stat_statements").await?.pop() else { return Ok(None) };
     let schema: String = row.get(0);
     let sql = format!(

@@ -236,7 +236,7 @@ async fn forget(tx: &Tx<'_>, plan: &str) -> Result<()> {
     let sql = "SELECT 1 FROM pg_catalog.pg_trigger WHERE tgname = ANY ($1) AND NOT tgisinternal";
     let triggers: Vec<&String> = names.sync_triggers.iter().chain(&names.observer_triggers).collect();
     if tx.query(sql, &[&triggers], "looking for the plan's triggers").await?.is_empty() {
-        for function in [&names.sync_function, &names.observer_function, &names.error_function] {
+        for function in [&names.sync_function, &names.observer_function].into_iter().chain(&names.error_functions) {
             tx.batch(&format!("DROP FUNCTION IF EXISTS sete.{}", super::sql::ident(function)), "removing the plan's functions").await?;
         }
         tx.batch(&format!("DROP SEQUENCE IF EXISTS sete.{}", super::sql::ident(&names.counter)), "removing the plan's counter").await?;
