@@ -177,6 +177,7 @@ pub fn resolved() -> Resolved {
         partitions: Vec::new(),
         key: Some(Key { name: "orders_pkey".into(), primary: true, columns: vec![("id".into(), "bigint".into())] }),
         walk: Walk::Physical,
+        stripes: 16,
         names: Names::of("orders-status"),
         structure: vec![Ddl::BuildIndex(IndexSpec { name: "orders_status_v2_idx".into(), template: String::new() }), Ddl::Analyze],
         rebuilds: Vec::new(),

@@ -37,7 +37,8 @@ impl Pacer {
     /// A batch went through. How long to wait before the next one.
     pub fn finished(&mut self, rows: u64, took: Duration) -> Duration {
         let ratio = self.target.as_secs_f64() / took.as_secs_f64().max(0.000_1);
-        self.rows = (self.rows * ratio.clamp(0.2, 1.3)).clamp(ROWS.0, ROWS.1);
+        // From what was done, not from what was allowed: a chunk may have held less.
+        self.rows = (self.rows.min(rows.max(1) as f64 * 1.3) * ratio.clamp(0.2, 1.3)).clamp(ROWS.0, ROWS.1);
         let owed = self.max_rows_per_s.map_or(Duration::ZERO, |max| Duration::from_secs_f64(rows as f64 / f64::from(max.max(1))).saturating_sub(took));
         owed.max(self.pause)
     }

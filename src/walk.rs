@@ -20,6 +20,8 @@ pub struct Walker {
     pub walk: Walk,
     pub mark: Option<Watermark>,
     pub pacer: Pacer,
+    /// In how many parts a chunk is written.
+    pub stripes: u32,
     sampled: Option<Instant>,
     wal: Option<(u64, Instant)>,
     times: VecDeque<f64>,
@@ -34,6 +36,7 @@ impl Walker {
             walk: cx.resolved.walk,
             mark,
             pacer: Pacer::new(&cx.plan().backfill),
+            stripes: 1,
             sampled: None,
             wal: None,
             times: VecDeque::new(),
@@ -45,22 +48,21 @@ impl Walker {
     /// The next chunk, once nothing holds us up. None at the end of the table.
     pub async fn next(&mut self, cx: &Cx<'_>) -> Result<Option<Chunk>> {
         self.hold(cx).await?;
-        cx.engine().next_chunk(&cx.resolved, self.walk, self.mark.as_ref(), self.pacer.rows()).await
+        cx.engine().next_chunk(&cx.resolved, self.walk, self.mark.as_ref(), self.pacer.rows(), self.stripes).await
     }
 
-    /// A chunk is done: how it went, and the wait that is owed.
-    pub async fn finished(&mut self, cx: &Cx<'_>, chunk: &Chunk, rows: u64, took: Duration) -> Result<()> {
-        self.mark = Some(chunk.next.clone());
+    /// A batch over so many rows is done. Waits as long as the pace asks for.
+    pub async fn finished(&mut self, cx: &Cx<'_>, rows: u64, took: Duration) -> Result<()> {
         let now = Instant::now();
         self.times.push_back(took.as_secs_f64() * 1000.0);
-        self.recent.push_back((now, chunk.rows));
+        self.recent.push_back((now, rows));
         while self.times.len() > KEPT {
             self.times.pop_front();
         }
         while self.recent.front().is_some_and(|(at, _)| now - *at > Duration::from_secs(30)) && self.recent.len() > 2 {
             self.recent.pop_front();
         }
-        let owed = self.pacer.finished(rows.max(chunk.rows), took);
+        let owed = self.pacer.finished(rows, took);
         if owed.is_zero() { Ok(()) } else { cx.sleep(owed).await }
     }
 

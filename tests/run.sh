@@ -113,20 +113,16 @@ lint() {
   fi
 }
 
+# cargo test and not one process a test: the tests of a file share their servers.
 run_tests() {
-  if cargo nextest --version >/dev/null 2>&1; then
-    step "tests" cargo nextest run --all-features --no-fail-fast "$@"
-    if (($# == 0)); then step "doctests" cargo test --all-features --no-fail-fast --doc; fi
-  else
-    # libtest takes several names only after the dashes.
-    step "tests" cargo test --all-features --no-fail-fast -- "$@"
-  fi
+  # libtest takes several names only after the dashes.
+  step "tests" cargo test --all-features --no-fail-fast -- "$@"
 }
 
-# Of both runners' own last lines: "23 tests run: 22 passed, 1 failed, 0 skipped", "ok. 3 passed; 0 failed; 1 ignored".
+# Of the runner's own last lines: "ok. 3 passed; 0 failed; 1 ignored".
 totals() {
   sed -E 's/\x1b\[[0-9;]*m//g' "$run_folder/output.log" | awk '
-    / tests? run: / || /^test result: / {
+    /^test result: / {
       for (i = 2; i <= NF; i++) {
         if ($i ~ /^passed/) passed += $(i - 1)
         if ($i ~ /^failed/ || $i ~ /^timed/) failed += $(i - 1)

@@ -143,6 +143,30 @@ pub struct Chunk {
     pub rows: u64,
 }
 
+/// A k-th part of a chunk's rows, spread evenly over its pages: once the first is committed, its room on each page takes the
+/// new versions of the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stripe {
+    pub index: u32,
+    pub of: u32,
+}
+
+impl Stripe {
+    pub const WHOLE: Stripe = Stripe { index: 0, of: 1 };
+}
+
+/// One transaction of a walk that writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    pub chunk: &'a Chunk,
+    pub stripe: Stripe,
+    pub what: Fill,
+    /// A held row lock is given up on after this long.
+    pub lock_wait: Duration,
+    /// Saved in the same transaction, with the batch's rows added to it.
+    pub progress: Option<&'a Progress>,
+}
+
 /// Which rows of a chunk are written, and in which direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
@@ -236,10 +260,10 @@ pub trait Schema: Send + Sync {
 
 #[async_trait]
 pub trait Rows: Send + Sync {
-    /// The next part of the table after `after`, about `rows` rows. None at the end.
-    async fn next_chunk(&self, r: &Resolved, walk: Walk, after: Option<&Watermark>, rows: u32) -> Result<Option<Chunk>>;
-    /// Writes a chunk in one short transaction, progress included. Gives up on a held row lock after `lock_wait`.
-    async fn fill(&self, r: &Resolved, chunk: &Chunk, what: Fill, lock_wait: Duration, progress: Option<&Progress>, fence: &Fence) -> Result<Filled>;
+    /// The next part of the table after `after`, for `stripes` batches of about `rows` rows. None at the end.
+    async fn next_chunk(&self, r: &Resolved, walk: Walk, after: Option<&Watermark>, rows: u32, stripes: u32) -> Result<Option<Chunk>>;
+    /// Writes one batch in one short transaction.
+    async fn fill(&self, r: &Resolved, batch: &Batch<'_>, fence: &Fence) -> Result<Filled>;
     /// Rows of a chunk that `what` would write and whose conversion fails, with the server's messages.
     async fn bad_rows(&self, r: &Resolved, chunk: &Chunk, what: Fill) -> Result<Vec<Reject>>;
     /// Counts the rows of a chunk that `what` names. `safely` asks row by row whether it converts at all, which is slower.

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use super::validate::compare;
 use super::{Outcome, Stage};
 use crate::crash;
-use crate::engine::{Chunk, Compare, Fill, Filled};
+use crate::engine::{Batch, Chunk, Compare, Fill, Filled, Stripe};
 use crate::error::{Code, Error, Result, Trouble, count};
 use crate::plan::OnBadRow;
 use crate::report::Event;
@@ -80,9 +81,10 @@ async fn count_empty(cx: &mut Cx<'_>) -> Result<()> {
     let mut empty = 0;
     while let Some(chunk) = walker.next(cx).await? {
         let began = Instant::now();
-        let seen = cx.engine().compare(&cx.resolved, &chunk, Compare::Empty, false, 0).await?;
+        let seen = compare(cx, &chunk, Compare::Empty, 0).await?;
         empty += seen.divergent;
-        walker.finished(cx, &chunk, seen.rows, began.elapsed()).await?;
+        walker.mark = Some(chunk.next);
+        walker.finished(cx, seen.rows, began.elapsed()).await?;
     }
     cx.remember(Stage::Backfill, "stay_null", empty).await?;
     if empty > 0 {
@@ -115,56 +117,72 @@ async fn start_over(cx: &mut Cx<'_>) -> Result<()> {
 /// Once through the table from the watermark on.
 async fn sweep(cx: &Cx<'_>, progress: &mut Progress) -> Result<()> {
     let mut walker = Walker::new(cx, progress.watermark.clone());
+    // Later sweeps find little; they read the table in one go.
+    walker.stripes = if progress.sweep == 0 { cx.resolved.stripes } else { 1 };
     let mut refused = 0;
     while let Some(chunk) = walker.next(cx).await? {
-        let what = if progress.refresh { Fill::Forward } else { Fill::Pending };
-        let after = Progress {
-            watermark: Some(chunk.next.clone()),
-            done: (progress.done + chunk.rows).min(progress.total.max(progress.done)),
-            ..progress.clone()
-        };
-        let filled = match batch(cx, &chunk, what, &after).await {
-            Ok(filled) => filled,
+        match fill(cx, &mut walker, &chunk, progress).await {
+            Ok(()) => refused = 0,
             Err(e) if matches!(e.trouble(), Trouble::LockTimeout | Trouble::Deadlock | Trouble::Cancelled | Trouble::Serialization) => {
                 refused = if walker.pacer.refused() { 0 } else { refused + 1 };
                 progress.retries += 1;
                 cx.report(Event::BatchRetried { reason: e.to_string(), attempt: refused + 1 }).await?;
                 if refused >= TRIES {
-                    *progress = Progress { deferred: progress.deferred + 1, ..after };
+                    *progress = Progress { deferred: progress.deferred + 1, ..past(progress, &chunk) };
                     cx.engine().save_progress(&cx.fence, Some(progress)).await?;
                     walker.mark = Some(chunk.next);
                     refused = 0;
                 }
-                continue;
             }
             Err(e) => return Err(e),
-        };
+        }
+    }
+    Ok(())
+}
+
+/// The progress once a chunk is behind us.
+fn past(progress: &Progress, chunk: &Chunk) -> Progress {
+    Progress {
+        watermark: Some(chunk.next.clone()),
+        done: (progress.done + chunk.rows).min(progress.total.max(progress.done)),
+        ..progress.clone()
+    }
+}
+
+/// All stripes of a chunk, one transaction each; the watermark moves with the last.
+async fn fill(cx: &Cx<'_>, walker: &mut Walker, chunk: &Chunk, progress: &mut Progress) -> Result<()> {
+    let stripes = walker.stripes;
+    for index in 0..stripes {
+        let after = if index + 1 == stripes { past(progress, chunk) } else { progress.clone() };
+        let what = if progress.refresh { Fill::Forward } else { Fill::Pending };
+        let stripe = Stripe { index, of: stripes };
+        let filled = batch(cx, &Batch { chunk, stripe, what, lock_wait: LOCK_WAIT, progress: Some(&after) }).await?;
         crash::point("after a batch");
-        refused = 0;
         *progress = Progress { filled: progress.filled + filled.rows, ..after };
-        walker.finished(cx, &chunk, filled.rows, filled.took).await?;
+        walker.finished(cx, chunk.rows / u64::from(stripes), filled.took).await?;
         walker.measure(progress);
         cx.report(Event::BackfillProgress { progress: progress.clone() }).await?;
         if filled.paused {
             walker.while_paused(cx).await?;
         }
     }
+    walker.mark = Some(chunk.next.clone());
     Ok(())
 }
 
 /// One batch: filled, or told why not. A connection that breaks is opened again; a row that doesn't convert is found.
-async fn batch(cx: &Cx<'_>, chunk: &Chunk, what: Fill, after: &Progress) -> Result<Filled> {
+async fn batch(cx: &Cx<'_>, batch: &Batch<'_>) -> Result<Filled> {
     let mut attempt = 0;
     loop {
         cx.check()?;
         crash::point("before a batch");
-        let error = match cx.engine().fill(&cx.resolved, chunk, what, LOCK_WAIT, Some(after), &cx.fence).await {
+        let error = match cx.engine().fill(&cx.resolved, batch, &cx.fence).await {
             Ok(filled) => return Ok(filled),
             Err(e) => e,
         };
         attempt += 1;
         match error.trouble() {
-            Trouble::BadData => match set_aside(cx, chunk, what, after).await? {
+            Trouble::BadData => match set_aside(cx, batch).await? {
                 Some(filled) => return Ok(filled),
                 None if attempt < RETRIES => {}
                 None => return Err(error),
@@ -180,15 +198,15 @@ async fn batch(cx: &Cx<'_>, chunk: &Chunk, what: Fill, after: &Progress) -> Resu
 }
 
 /// Names the rows that don't convert. None when there are none any more: somebody has corrected them meanwhile.
-async fn set_aside(cx: &Cx<'_>, chunk: &Chunk, what: Fill, after: &Progress) -> Result<Option<Filled>> {
-    let bad = cx.engine().bad_rows(&cx.resolved, chunk, what).await?;
+async fn set_aside(cx: &Cx<'_>, batch: &Batch<'_>) -> Result<Option<Filled>> {
+    let bad = cx.engine().bad_rows(&cx.resolved, batch.chunk, batch.what).await?;
     let Some(first) = bad.first().cloned() else { return Ok(None) };
     if cx.plan().backfill.on_bad_row == OnBadRow::Stop {
         return Err(stopped_by(&bad, &cx.resolved.old.name));
     }
     cx.engine().add_rejects(&cx.fence, &bad).await?;
     cx.report(Event::RowsRejected { count: bad.len() as u64, first_key: first.key, message: first.message }).await?;
-    cx.engine().fill(&cx.resolved, chunk, Fill::PendingGood, LOCK_WAIT, Some(after), &cx.fence).await.map(Some)
+    cx.engine().fill(&cx.resolved, &Batch { what: Fill::PendingGood, ..*batch }, &cx.fence).await.map(Some)
 }
 
 /// The first of some bad rows, with what it has in the column that was converted.

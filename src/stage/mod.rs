@@ -135,7 +135,8 @@ async fn write_all(cx: &Cx<'_>, what: Fill) -> Result<u64> {
         let began = Instant::now();
         let rows = validate::write(cx, &chunk, what).await?;
         written += rows;
-        walker.finished(cx, &chunk, rows, began.elapsed()).await?;
+        walker.mark = Some(chunk.next.clone());
+        walker.finished(cx, chunk.rows, began.elapsed()).await?;
     }
     Ok(written)
 }

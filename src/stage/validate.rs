@@ -10,7 +10,7 @@ use serde_json::json;
 use super::backfill::stopped_by;
 use super::{Outcome, Stage};
 use crate::ddl::{act, action};
-use crate::engine::{Chunk, Compare, Compared, Ddl, Fill, Side};
+use crate::engine::{Batch, Chunk, Compare, Compared, Ddl, Fill, Side, Stripe};
 use crate::error::{Code, Error, Result, Trouble, count};
 use crate::report::Event;
 use crate::run::Cx;
@@ -116,20 +116,21 @@ async fn pass(cx: &Cx<'_>, repair: bool) -> Result<Pass> {
     while let Some(chunk) = walker.next(cx).await? {
         cx.check()?;
         let began = std::time::Instant::now();
-        let mut seen = compare(cx, &chunk, wanted).await?;
+        let mut seen = compare(cx, &chunk, Compare::Divergent, wanted).await?;
         if seen.divergent > 0 {
             cx.sleep(SETTLE).await?;
-            seen = compare(cx, &chunk, wanted).await?;
+            seen = compare(cx, &chunk, Compare::Divergent, wanted).await?;
         }
         if seen.divergent > 0 && repair {
             pass.repaired += repair_chunk(cx, &chunk).await?;
-            seen = Compared { rows: seen.rows, ..compare(cx, &chunk, wanted).await? };
+            seen = Compared { rows: seen.rows, ..compare(cx, &chunk, Compare::Divergent, wanted).await? };
         }
         pass.rows += seen.rows;
         pass.divergent += seen.divergent;
         let room = (wanted as usize).saturating_sub(pass.sample.len());
         pass.sample.extend(seen.sample.into_iter().take(room));
-        walker.finished(cx, &chunk, seen.rows, began.elapsed()).await?;
+        walker.mark = Some(chunk.next);
+        walker.finished(cx, seen.rows, began.elapsed()).await?;
         cx.report(Event::ValidateProgress { rows: pass.rows, total: cx.resolved.rows.max(pass.rows), divergent: pass.divergent }).await?;
     }
     pass.finished_at = cx.engine().now().await?;
@@ -137,12 +138,12 @@ async fn pass(cx: &Cx<'_>, repair: bool) -> Result<Pass> {
 }
 
 /// A row that doesn't convert must not end the comparison: then each row is asked whether it does.
-async fn compare(cx: &Cx<'_>, chunk: &Chunk, sample: u32) -> Result<Compared> {
+pub async fn compare(cx: &Cx<'_>, chunk: &Chunk, what: Compare, sample: u32) -> Result<Compared> {
     let mut attempt = 0;
     loop {
-        let error = match cx.engine().compare(&cx.resolved, chunk, Compare::Divergent, false, sample).await {
+        let error = match cx.engine().compare(&cx.resolved, chunk, what, false, sample).await {
             Ok(compared) => return Ok(compared),
-            Err(e) if e.trouble() == Trouble::BadData => return cx.engine().compare(&cx.resolved, chunk, Compare::Divergent, true, sample).await,
+            Err(e) if e.trouble() == Trouble::BadData => return cx.engine().compare(&cx.resolved, chunk, what, true, sample).await,
             Err(e) => e,
         };
         attempt += 1;
@@ -161,10 +162,11 @@ async fn repair_chunk(cx: &Cx<'_>, chunk: &Chunk) -> Result<u64> {
 
 /// Writes a chunk outside of the backfill, waiting for locks as long as `ddl.patience` allows.
 pub async fn write(cx: &Cx<'_>, chunk: &Chunk, what: Fill) -> Result<u64> {
+    let batch = Batch { chunk, stripe: Stripe::WHOLE, what, lock_wait: LOCK_WAIT, progress: None };
     let began = std::time::Instant::now();
     let mut attempt = 0;
     loop {
-        match cx.engine().fill(&cx.resolved, chunk, what, LOCK_WAIT, None, &cx.fence).await {
+        match cx.engine().fill(&cx.resolved, &batch, &cx.fence).await {
             Ok(filled) => return Ok(filled.rows),
             Err(e) if e.trouble().passes() && began.elapsed() < cx.plan().ddl.patience => {
                 attempt += 1;

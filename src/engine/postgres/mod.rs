@@ -25,7 +25,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, Trouble};
 use crate::plan::TableName;
 use crate::secret::DbUrl;
 use conn::{Address, Connector, Session, database_error};
@@ -101,31 +101,37 @@ impl Postgres {
 
     /// Every limit is set inside the transaction, and the lock timeout is read back.
     async fn begin_with(&self, settings: Settings, search_path: &str) -> Result<Tx<'_>> {
-        let open = self.open().await?;
-        let tx = Tx { open };
-        let ms = |d: Duration| d.as_millis().max(1);
-        let mut sql = format!(
-            "ROLLBACK; BEGIN{}; SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = 0; \
-             SET LOCAL row_security = off; SET LOCAL search_path = {search_path}; SET LOCAL synchronous_commit = {}",
-            if settings.read_only { " READ ONLY" } else { "" },
-            ms(settings.lock_timeout),
-            ms(settings.statement_timeout),
-            // `local` and not `on`: a standby that is down must not stop our own bookkeeping for ever; DDL keeps the server's choice.
-            if settings.lazy_commit { "off" } else { "local" },
-        );
-        if tx.version() >= 170_000 {
-            sql += "; SET LOCAL transaction_timeout = 0";
-        }
-        for (name, value) in sync::PINNED {
-            sql += &format!("; SET LOCAL \"{name}\" = {}", sql::literal(value));
-        }
-        tx.batch(&sql, "beginning a transaction").await?;
+        let tx = self.tx().await?;
+        tx.batch(&tx.begin_sql(settings, search_path), "beginning a transaction").await?;
         let set: i32 = tx.one("SELECT setting::int FROM pg_catalog.pg_settings WHERE name = 'lock_timeout'", &[], "reading lock_timeout back").await?.get(0);
         if i128::from(set) != ms(settings.lock_timeout) as i128 {
             return Err(Error::new(Code::Internal, format!("lock_timeout reads back as {set} ms after it was set to {} ms", ms(settings.lock_timeout))));
         }
         Ok(tx)
     }
+
+    /// The session, in which a transaction is to be begun by [`Tx::begin_sql`].
+    async fn tx(&self) -> Result<Tx<'_>> {
+        Ok(Tx { open: self.open().await? })
+    }
+
+    /// Prepares statements for this session, once. Under limits, since preparing looks at the table.
+    async fn prepared(&self, table: &TableName, statements: &[&str]) -> Result<()> {
+        let open = self.open().await?;
+        let missing = open.as_ref().is_some_and(|open| statements.iter().any(|sql| !open.statements.contains_key(*sql)));
+        drop(open);
+        if !missing {
+            return Ok(());
+        }
+        let mut tx = self.begin_for(table, Settings::LOOK).await?;
+        let prepared = tx.prepare(statements).await;
+        tx.end(prepared).await
+    }
+}
+
+/// The server counts timeouts in whole milliseconds, and 0 means none.
+fn ms(duration: Duration) -> u128 {
+    duration.as_millis().max(1)
 }
 
 impl Tx<'_> {
@@ -154,25 +160,56 @@ impl Tx<'_> {
         self.session()?.client().execute(sql, params).await.map_err(|e| database_error(context, e))
     }
 
-    /// Like `query`, keeping the prepared statement for the next batch.
-    async fn query_kept(&mut self, sql: &str, params: Params<'_>, context: &str) -> Result<Vec<Row>> {
-        let statement = self.keep(sql, context).await?;
+    /// What begins a transaction with all its limits. A transaction that was left open is taken back first.
+    fn begin_sql(&self, settings: Settings, search_path: &str) -> String {
+        let mut sql = format!(
+            "ROLLBACK; BEGIN{}; SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = 0; \
+             SET LOCAL row_security = off; SET LOCAL search_path = {search_path}; SET LOCAL synchronous_commit = {}",
+            if settings.read_only { " READ ONLY" } else { "" },
+            ms(settings.lock_timeout),
+            ms(settings.statement_timeout),
+            // `local` and not `on`: a standby that is down must not stop our own bookkeeping for ever.
+            if settings.lazy_commit { "off" } else { "local" },
+        );
+        if self.version() >= 170_000 {
+            sql += "; SET LOCAL transaction_timeout = 0";
+        }
+        for (name, value) in sync::PINNED {
+            sql += &format!("; SET LOCAL \"{name}\" = {}", sql::literal(value));
+        }
+        sql
+    }
+
+    /// Like `query`, with a statement that [`Postgres::prepared`] has prepared.
+    async fn query_kept(&self, sql: &str, params: Params<'_>, context: &str) -> Result<Vec<Row>> {
+        let statement = self.kept(sql)?;
         self.session()?.client().query(&statement, params).await.map_err(|e| database_error(context, e))
     }
 
-    async fn execute_kept(&mut self, sql: &str, params: Params<'_>, context: &str) -> Result<u64> {
-        let statement = self.keep(sql, context).await?;
+    async fn execute_kept(&self, sql: &str, params: Params<'_>, context: &str) -> Result<u64> {
+        let statement = self.kept(sql)?;
         self.session()?.client().execute(&statement, params).await.map_err(|e| database_error(context, e))
     }
 
-    async fn keep(&mut self, sql: &str, context: &str) -> Result<Statement> {
+    /// The session may have been opened anew since it was prepared.
+    fn kept(&self, sql: &str) -> Result<Statement> {
+        let lost = || Error::Database {
+            code: Code::ConnectionLost,
+            trouble: Trouble::ConnectionLost,
+            context: "filling a batch".into(),
+            message: "the session was opened anew".into(),
+            sqlstate: None,
+        };
+        self.open.as_ref().and_then(|open| open.statements.get(sql).cloned()).ok_or_else(lost)
+    }
+
+    async fn prepare(&mut self, statements: &[&str]) -> Result<()> {
         let open = self.open.as_mut().ok_or_else(|| Error::new(Code::Internal, "the session is gone"))?;
-        if let Some(statement) = open.statements.get(sql) {
-            return Ok(statement.clone());
+        for sql in statements {
+            let statement = open.session.client().prepare(sql).await.map_err(|e| database_error("preparing a batch", e))?;
+            open.statements.insert((*sql).to_string(), statement);
         }
-        let statement = open.session.client().prepare(sql).await.map_err(|e| database_error(context, e))?;
-        open.statements.insert(sql.to_string(), statement.clone());
-        Ok(statement)
+        Ok(())
     }
 
     /// Commits what went well, takes back what did not.

@@ -10,7 +10,7 @@ use super::sql::{ident, qualified, rename_columns};
 use super::sync::{differ, error_call};
 use super::{Postgres, Settings, Tx, conn, store};
 use crate::engine::catalog::{Key, Leaf};
-use crate::engine::{Chunk, Compare, Compared, Fence, Fill, Filled, Place, Pressure, Rows, Side, Walk, Watermark};
+use crate::engine::{Batch, Chunk, Compare, Compared, Fence, Fill, Filled, Place, Pressure, Rows, Side, Stripe, Walk, Watermark};
 use crate::error::{Code, Error, Result};
 use crate::plan::Plan;
 use crate::resolve::{Conversion, Resolved};
@@ -19,6 +19,9 @@ use crate::state::{Progress, Reject};
 
 /// A batch is short; one that is not was caught in something, and is halved.
 const BATCH_LIMIT: Duration = Duration::from_secs(30);
+
+/// Pages of a striped region: its stripes find them in the cache, and each holds a page's lock for a moment only.
+const STRIPED_PAGES: u32 = 100;
 
 /// An expression of the plan over the columns as they are named now.
 pub fn actual(r: &Resolved, conversion: &Conversion) -> String {
@@ -105,9 +108,15 @@ fn assignment(r: &Resolved, what: Fill) -> (String, String, String) {
     }
 }
 
-fn fill_sql(r: &Resolved, relation: &str, bounds: &str, what: Fill) -> String {
+/// The line number within the page decides: every page gives an equal part of its rows to each stripe.
+fn in_stripe(stripe: Stripe) -> String {
+    if stripe == Stripe::WHOLE { String::new() } else { format!(" AND ((ctid::text::point)[1])::int % {} = {}", stripe.of, stripe.index) }
+}
+
+fn fill_sql(r: &Resolved, relation: &str, bounds: &str, what: Fill, stripe: Stripe) -> String {
     let (column, value, condition) = assignment(r, what);
-    format!("UPDATE ONLY {relation} AS {} SET {column} = (\n{value}\n) WHERE {bounds} AND ({condition})", ident(&r.table.name))
+    let in_stripe = in_stripe(stripe);
+    format!("UPDATE ONLY {relation} AS {} SET {column} = (\n{value}\n) WHERE {bounds} AND ({condition}){in_stripe}", ident(&r.table.name))
 }
 
 /// One batch as the preview shows it.
@@ -121,7 +130,7 @@ pub fn example_fill(r: &Resolved, what: Fill) -> String {
         }
         _ => "ctid >= $1::text::tid AND ctid < $2::text::tid".to_string(),
     };
-    fill_sql(r, &relation, &bounds, what).replace("(\n", "(").replace("\n)", ")")
+    fill_sql(r, &relation, &bounds, what, Stripe::WHOLE).replace("(\n", "(").replace("\n)", ")")
 }
 
 /// The rows that a comparison counts. `safely` also where one of them doesn't convert.
@@ -157,17 +166,24 @@ fn leaf_of<'a>(r: &'a Resolved, chunk: &Chunk) -> Result<&'a Leaf> {
 
 #[async_trait]
 impl Rows for Postgres {
-    async fn next_chunk(&self, r: &Resolved, walk: Walk, after: Option<&Watermark>, rows: u32) -> Result<Option<Chunk>> {
+    async fn next_chunk(&self, r: &Resolved, walk: Walk, after: Option<&Watermark>, rows: u32, stripes: u32) -> Result<Option<Chunk>> {
         let tx = self.begin_for(&r.table, Settings::LOOK).await?;
-        let chunk = next_chunk(&tx, r, walk, after, rows).await;
+        let chunk = next_chunk(&tx, r, walk, after, rows, stripes).await;
         tx.end(chunk).await
     }
 
-    async fn fill(&self, r: &Resolved, chunk: &Chunk, what: Fill, lock_wait: Duration, progress: Option<&Progress>, fence: &Fence) -> Result<Filled> {
+    async fn fill(&self, r: &Resolved, batch: &Batch<'_>, fence: &Fence) -> Result<Filled> {
+        let bounds = Bounds::of(r, batch.chunk, leaf_of(r, batch.chunk)?)?;
+        let sql = fill_sql(r, &batch.chunk.relation, &bounds.sql, batch.what, batch.stripe);
+        let settings = Settings { lock_timeout: batch.lock_wait, statement_timeout: BATCH_LIMIT, lazy_commit: true, read_only: false };
+        let mut ours = format!("SET LOCAL sete.by = {}", super::sql::literal(&r.names.marker));
+        if r.suppress_triggers {
+            ours += "; SET LOCAL session_replication_role = replica";
+        }
+        self.prepared(&r.table, &[store::FENCE, &sql]).await?;
         let began = Instant::now();
-        let settings = Settings { lock_timeout: lock_wait, statement_timeout: BATCH_LIMIT, lazy_commit: true, read_only: false };
-        let mut tx = self.begin_for(&r.table, settings).await?;
-        let filled = fill(&mut tx, r, chunk, what, progress, fence).await;
+        let tx = self.tx().await?;
+        let filled = fill(&tx, r, &ours, settings, &sql, &bounds, batch.progress, fence).await;
         let (rows, paused) = tx.end(filled).await?;
         Ok(Filled { rows, took: began.elapsed(), paused })
     }
@@ -179,8 +195,8 @@ impl Rows for Postgres {
     }
 
     async fn compare(&self, r: &Resolved, chunk: &Chunk, what: Compare, safely: bool, sample: u32) -> Result<Compared> {
-        let mut tx = self.begin_for(&r.table, Settings { statement_timeout: BATCH_LIMIT, ..Settings::LOOK }).await?;
-        let compared = compare(&mut tx, r, chunk, what, safely, sample).await;
+        let tx = self.begin_for(&r.table, Settings { statement_timeout: BATCH_LIMIT, ..Settings::LOOK }).await?;
+        let compared = compare(&tx, r, chunk, what, safely, sample).await;
         tx.end(compared).await
     }
 
@@ -195,14 +211,14 @@ impl Rows for Postgres {
     }
 }
 
-async fn next_chunk(tx: &Tx<'_>, r: &Resolved, walk: Walk, after: Option<&Watermark>, rows: u32) -> Result<Option<Chunk>> {
+async fn next_chunk(tx: &Tx<'_>, r: &Resolved, walk: Walk, after: Option<&Watermark>, rows: u32, stripes: u32) -> Result<Option<Chunk>> {
     // Leaves are walked in the order of their numbers, so that a partition made meanwhile comes last.
     let mut leaves: Vec<&Leaf> = r.leaves.iter().collect();
     leaves.sort_by_key(|leaf| leaf.id);
     for leaf in leaves.into_iter().filter(|leaf| after.is_none_or(|mark| leaf.id >= mark.leaf)) {
         let mark = after.filter(|mark| mark.leaf == leaf.id);
         let chunk = match walk {
-            Walk::Physical => next_pages(tx, leaf, mark, rows).await?,
+            Walk::Physical => next_pages(tx, leaf, mark, rows, stripes).await?,
             Walk::Key => next_keys(tx, key(r, leaf)?, leaf, mark, rows).await?,
         };
         if chunk.is_some() {
@@ -213,7 +229,7 @@ async fn next_chunk(tx: &Tx<'_>, r: &Resolved, walk: Walk, after: Option<&Waterm
 }
 
 /// A region of pages. A table that was rewritten since the watermark was saved is begun anew: its page numbers mean nothing now.
-async fn next_pages(tx: &Tx<'_>, leaf: &Leaf, mark: Option<&Watermark>, rows: u32) -> Result<Option<Chunk>> {
+async fn next_pages(tx: &Tx<'_>, leaf: &Leaf, mark: Option<&Watermark>, rows: u32, stripes: u32) -> Result<Option<Chunk>> {
     let relation = qualified(&leaf.name);
     let sql = "SELECT coalesce(pg_catalog.pg_relation_filenode(c.oid), 0)::int8, (pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::int)::int8 \
                FROM pg_catalog.pg_class c WHERE c.oid = $1::text::pg_catalog.regclass";
@@ -228,7 +244,8 @@ async fn next_pages(tx: &Tx<'_>, leaf: &Leaf, mark: Option<&Watermark>, rows: u3
         return Ok(None);
     }
     let per_page = (leaf.rows as f64 / f64::from(leaf.pages.max(1))).clamp(1.0, 300.0);
-    let size = ((f64::from(rows) / per_page).ceil() as u32).max(1);
+    let most = if stripes > 1 { STRIPED_PAGES } else { u32::MAX };
+    let size = ((f64::from(rows) * f64::from(stripes) / per_page).ceil() as u32).clamp(1, most);
     let to = from.saturating_add(size).min(pages);
     Ok(Some(Chunk {
         relation,
@@ -264,16 +281,30 @@ async fn next_keys(tx: &Tx<'_>, key: &Key, leaf: &Leaf, mark: Option<&Watermark>
     }))
 }
 
-async fn fill(tx: &mut Tx<'_>, r: &Resolved, chunk: &Chunk, what: Fill, progress: Option<&Progress>, fence: &Fence) -> Result<(u64, bool)> {
-    let paused = store::fenced(tx, fence).await?;
-    let mut settings = format!("SET LOCAL sete.by = {}", super::sql::literal(&r.names.marker));
-    if r.suppress_triggers {
-        settings += "; SET LOCAL session_replication_role = replica";
-    }
-    tx.batch(&settings, "naming ourselves").await?;
-    let bounds = Bounds::of(r, chunk, leaf_of(r, chunk)?)?;
-    let sql = fill_sql(r, &chunk.relation, &bounds.sql, what);
-    let rows = tx.execute_kept(&sql, &bounds.refs(), "filling a batch").await?;
+/// Sent in one go, answered in one go. The rows count only if the fence held: else all is taken back.
+#[expect(clippy::too_many_arguments, reason = "the parts of one batch, used here only")]
+async fn fill(
+    tx: &Tx<'_>,
+    r: &Resolved,
+    ours: &str,
+    settings: Settings,
+    sql: &str,
+    bounds: &Bounds,
+    progress: Option<&Progress>,
+    fence: &Fence,
+) -> Result<(u64, bool)> {
+    let begin = format!("{}; {ours}", tx.begin_sql(settings, &super::sql::search_path(&r.table)));
+    let params = bounds.refs();
+    let fence_params: [&(dyn ToSql + Sync); 2] = [&fence.plan, &fence.token];
+    let (begun, held, rows) = tokio::join!(
+        biased;
+        tx.batch(&begin, "beginning a batch"),
+        tx.query_kept(store::FENCE, &fence_params, "checking the lease"),
+        tx.execute_kept(sql, &params, "filling a batch")
+    );
+    begun?;
+    let paused = store::held(held?, fence)?;
+    let rows = rows?;
     if let Some(progress) = progress {
         let progress = Progress { filled: progress.filled + rows, ..progress.clone() };
         store::write_progress(tx, fence, &progress).await?;
@@ -303,7 +334,7 @@ async fn bad_rows(tx: &Tx<'_>, r: &Resolved, chunk: &Chunk, what: Fill) -> Resul
     Ok(rows.iter().map(|row| Reject { key: row.get("key"), value: row.get("value"), message: row.get("message") }).collect())
 }
 
-async fn compare(tx: &mut Tx<'_>, r: &Resolved, chunk: &Chunk, what: Compare, safely: bool, sample: u32) -> Result<Compared> {
+async fn compare(tx: &Tx<'_>, r: &Resolved, chunk: &Chunk, what: Compare, safely: bool, sample: u32) -> Result<Compared> {
     let leaf = leaf_of(r, chunk)?;
     let bounds = Bounds::of(r, chunk, leaf)?;
     let apart = counted(r, what, safely);
@@ -314,7 +345,7 @@ async fn compare(tx: &mut Tx<'_>, r: &Resolved, chunk: &Chunk, what: Compare, sa
         ident(&r.table.name),
         bounds.sql
     );
-    let rows = tx.query_kept(&sql, &bounds.refs(), "comparing a chunk").await?;
+    let rows = tx.query(&sql, &bounds.refs(), "comparing a chunk").await?;
     let row = rows.first().ok_or_else(|| Error::new(Code::Internal, "a count gave no row"))?;
     Ok(Compared {
         rows: row.get::<_, i64>(0).unsigned_abs(),

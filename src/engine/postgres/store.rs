@@ -43,13 +43,18 @@ const MIGRATIONS: [&[&str]; 1] = [&[
     "CREATE INDEX IF NOT EXISTS event_plan ON sete.event (plan_id, id)",
 ]];
 
-/// Holds the runner's right to write until the transaction ends. True when somebody asked for a pause.
+/// Holds the runner's right to write until the transaction ends; no row when it has none any more.
+pub const FENCE: &str = "SELECT p.paused FROM sete.lease l JOIN sete.plan p ON p.id = l.plan_id WHERE l.plan_id = $1 AND l.token = $2 FOR NO KEY UPDATE OF l";
+
+/// True when somebody asked for a pause.
 pub async fn fenced(tx: &Tx<'_>, fence: &Fence) -> Result<bool> {
-    let sql = "SELECT p.paused FROM sete.lease l JOIN sete.plan p ON p.id = l.plan_id WHERE l.plan_id = $1 AND l.token = $2 FOR NO KEY UPDATE OF l";
-    match tx.query(sql, &[&fence.plan, &fence.token], "checking the lease").await?.pop() {
-        Some(row) => Ok(row.get(0)),
-        None => Err(Error::new(Code::LeaseLost, format!("another runner has taken over plan {} (our token was {})", fence.plan, fence.token))),
-    }
+    held(tx.query(FENCE, &[&fence.plan, &fence.token], "checking the lease").await?, fence)
+}
+
+/// What the answer to [`FENCE`] means.
+pub fn held(rows: Vec<Row>, fence: &Fence) -> Result<bool> {
+    let lost = || Error::new(Code::LeaseLost, format!("another runner has taken over plan {} (our token was {})", fence.plan, fence.token));
+    rows.first().map(|row| row.get(0)).ok_or_else(lost)
 }
 
 /// Saves where the walk stands, in the transaction of the work that it describes.
