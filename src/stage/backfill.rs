@@ -62,7 +62,9 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
         next_sweep(cx, &mut progress).await?;
     }
     progress.finished = true;
+    crash::point("before saving the end of the backfill");
     cx.engine().save_progress(&cx.fence, Some(&progress)).await?;
+    crash::point("after saving the end of the backfill");
     cx.report(Event::BackfillProgress { progress: progress.clone() }).await?;
     cx.state.progress = Some(progress);
     let (left, some) = cx.engine().rejects(&cx.state.id, 1).await?;
@@ -100,11 +102,16 @@ async fn next_sweep(cx: &Cx<'_>, progress: &mut Progress) -> Result<()> {
         return Err(Error::new(Code::PaceGivenUp, "rows are empty again after each of 1000 sweeps: something sets the new column back to NULL"));
     }
     *progress = Progress { sweep: progress.sweep + 1, watermark: None, refresh: false, done: 0, total: cx.resolved.rows, ..progress.clone() };
-    cx.engine().save_progress(&cx.fence, Some(progress)).await
+    crash::point("before saving the next sweep");
+    cx.engine().save_progress(&cx.fence, Some(progress)).await?;
+    crash::point("after saving the next sweep");
+    Ok(())
 }
 
 async fn start_over(cx: &mut Cx<'_>) -> Result<()> {
+    crash::point("before clearing rejects");
     cx.engine().clear_rejects(&cx.fence).await?;
+    crash::point("after clearing rejects");
     cx.state.rejected = 0;
     if let Some(progress) = cx.state.progress.take() {
         let progress = Progress { watermark: None, finished: false, done: 0, ..progress };
@@ -116,7 +123,7 @@ async fn start_over(cx: &mut Cx<'_>) -> Result<()> {
 
 /// Once through the table from the watermark on.
 async fn sweep(cx: &Cx<'_>, progress: &mut Progress) -> Result<()> {
-    let mut walker = Walker::new(cx, progress.watermark.clone());
+    let mut walker = Walker::new(cx, progress.watermark.clone()).showing(progress);
     // Later sweeps find little; they read the table in one go.
     walker.stripes = if progress.sweep == 0 { cx.resolved.stripes } else { 1 };
     let mut refused = 0;
@@ -170,7 +177,8 @@ async fn fill(cx: &Cx<'_>, walker: &mut Walker, chunk: &Chunk, progress: &mut Pr
     Ok(())
 }
 
-/// One batch: filled, or told why not. A connection that breaks is opened again; a row that doesn't convert is found.
+/// One batch: filled, or told why not; a row that doesn't convert is found. A connection that breaks is not for here: whether
+/// the batch was committed is only known once the saved progress is read again.
 async fn batch(cx: &Cx<'_>, batch: &Batch<'_>) -> Result<Filled> {
     let mut attempt = 0;
     loop {
@@ -187,11 +195,6 @@ async fn batch(cx: &Cx<'_>, batch: &Batch<'_>) -> Result<Filled> {
                 None if attempt < RETRIES => {}
                 None => return Err(error),
             },
-            // Filling is safe to repeat: what was filled is no longer empty.
-            Trouble::ConnectionLost if attempt < RETRIES => {
-                cx.report(Event::BatchRetried { reason: error.to_string(), attempt }).await?;
-                cx.sleep(Duration::from_millis(250 * u64::from(attempt))).await?;
-            }
             _ => return Err(error),
         }
     }
@@ -204,7 +207,9 @@ async fn set_aside(cx: &Cx<'_>, batch: &Batch<'_>) -> Result<Option<Filled>> {
     if cx.plan().backfill.on_bad_row == OnBadRow::Stop {
         return Err(stopped_by(&bad, &cx.resolved.old.name));
     }
+    crash::point("before saving rejects");
     cx.engine().add_rejects(&cx.fence, &bad).await?;
+    crash::point("after saving rejects");
     cx.report(Event::RowsRejected { count: bad.len() as u64, first_key: first.key, message: first.message }).await?;
     cx.engine().fill(&cx.resolved, &Batch { what: Fill::PendingGood, ..*batch }, &cx.fence).await.map(Some)
 }

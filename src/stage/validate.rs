@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::backfill::stopped_by;
 use super::{Outcome, Stage};
+use crate::crash;
 use crate::ddl::{act, action};
 use crate::engine::{Batch, Chunk, Compare, Compared, Ddl, Fill, Side, Stripe};
 use crate::error::{Code, Error, Result, Trouble, count};
@@ -53,7 +54,9 @@ async fn due(cx: &Cx<'_>) -> Result<Outcome> {
 }
 
 async fn record(cx: &mut Cx<'_>, pass: Pass) -> Result<()> {
+    crash::point("before saving a pass");
     cx.engine().add_pass(&cx.fence, &pass).await?;
+    crash::point("after saving a pass");
     cx.state.passes.push(pass.clone());
     let event = Event::ValidatePass { pass, zero_in_a_row: cx.state.zero_passes(), needed: cx.plan().validate.passes };
     cx.report(event).await

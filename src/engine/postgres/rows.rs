@@ -9,6 +9,7 @@ use tokio_postgres::types::ToSql;
 use super::sql::{ident, qualified, rename_columns};
 use super::sync::{differ, error_call};
 use super::{Postgres, Settings, Tx, conn, store};
+use crate::crash;
 use crate::engine::catalog::{Key, Leaf};
 use crate::engine::{Batch, Chunk, Compare, Compared, Fence, Fill, Filled, Place, Pressure, Rows, Side, Stripe, Walk, Watermark};
 use crate::error::{Code, Error, Result};
@@ -305,9 +306,11 @@ async fn fill(
     begun?;
     let paused = store::held(held?, fence)?;
     let rows = rows?;
+    crash::point("between a batch and its progress");
     if let Some(progress) = progress {
         let progress = Progress { filled: progress.filled + rows, ..progress.clone() };
         store::write_progress(tx, fence, &progress).await?;
+        crash::point("before committing a batch");
     }
     Ok((rows, paused))
 }

@@ -9,6 +9,7 @@ use super::conn::database_error;
 use super::sql::{ident, literal, qualified};
 use super::{Postgres, Settings, Tx, catalog, rows, sync};
 use crate::change::Mapping;
+use crate::crash;
 use crate::engine::{Applied, Catalog, Cost, CostClass, Ddl, Fence, Fill, Probe, Schema, Side, StatementRead};
 use crate::error::{Blocker, Code, Error, Result, Trouble};
 use crate::plan::{Plan, TableName};
@@ -353,9 +354,11 @@ async fn watched_by(tx: &Tx<'_>, r: &Resolved, names: &[String; 2], function: &s
     Ok(found.len() == 2 && found.iter().all(|(_, enabled)| *enabled) && exists(tx, sql, &[&function, &body]).await?)
 }
 
-/// Who holds a lock that conflicts with what the action needs. An autovacuum gives way by itself once it is waited for.
+/// Who holds a lock that conflicts with what the action needs, or a snapshot that a concurrent build waits for, on whatever
+/// table it was taken. An autovacuum gives way by itself once it is waited for.
 async fn blockers(tx: &Tx<'_>, cost: &Cost) -> Result<Vec<Blocker>> {
     let mut out = Vec::new();
+    let waits_for_snapshots = cost.class == CostClass::Index;
     for (relation, mode) in &cost.locks {
         let conflicting: &[&str] = match *mode {
             ACCESS_EXCLUSIVE => &[
@@ -370,12 +373,14 @@ async fn blockers(tx: &Tx<'_>, cost: &Cost) -> Result<Vec<Blocker>> {
         let sql = "SELECT DISTINCT l.pid, coalesce(a.application_name, '') AS application, coalesce(a.usename::text, '?') AS usr, \
                    coalesce(extract(epoch FROM clock_timestamp() - a.xact_start)::float8, 0) AS age, coalesce(a.state, 'state hidden') AS state, \
                    coalesce(left(a.query, 200), '') AS query \
-                   FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid \
-                   WHERE l.locktype = 'relation' AND l.granted AND l.pid <> pg_catalog.pg_backend_pid() AND l.mode = ANY($2) \
-                   AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()) \
-                   AND l.relation IN (SELECT $1::text::pg_catalog.regclass UNION SELECT relid FROM pg_catalog.pg_partition_tree($1::text::pg_catalog.regclass)) \
-                   AND a.backend_type IS DISTINCT FROM 'autovacuum worker' ORDER BY age DESC";
-        for row in tx.query(sql, &[relation, &conflicting], "looking who holds a lock").await? {
+                   FROM (SELECT pid FROM pg_catalog.pg_locks \
+                   WHERE locktype = 'relation' AND granted AND mode = ANY($2) \
+                   AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()) \
+                   AND relation IN (SELECT $1::text::pg_catalog.regclass UNION SELECT relid FROM pg_catalog.pg_partition_tree($1::text::pg_catalog.regclass)) \
+                   UNION SELECT pid FROM pg_catalog.pg_stat_activity WHERE $3 AND datname = current_database() AND backend_xmin IS NOT NULL) l \
+                   LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid \
+                   WHERE l.pid <> pg_catalog.pg_backend_pid() AND a.backend_type IS DISTINCT FROM 'autovacuum worker' ORDER BY age DESC";
+        for row in tx.query(sql, &[relation, &conflicting, &waits_for_snapshots], "looking who holds a lock").await? {
             out.push(Blocker {
                 pid: i64::from(row.get::<_, i32>("pid")),
                 application: row.get("application"),
@@ -400,7 +405,9 @@ impl Postgres {
         let began = Instant::now();
         let done = apply_statements(&tx, r, ddl, &cost, fence).await;
         let locked = *done.as_ref().unwrap_or(&began);
+        crash::point("before committing an action");
         tx.end(done).await.map_err(|e| not_got(e, &r.table, timeout))?;
+        crash::point("after committing an action");
         Ok(Applied { wait: locked - began, hold: locked.elapsed() })
     }
 
@@ -429,6 +436,7 @@ impl Postgres {
     async fn build_index(&self, r: &Resolved, index: &IndexSpec, timeout: Duration, fence: &Fence) -> Result<Applied> {
         let mut total = Applied { wait: Duration::ZERO, hold: Duration::ZERO };
         for step in index_steps(r, index) {
+            crash::point("before a step of an index build");
             self.check_fence(fence).await?;
             let found = self.look_at_index(&step.name).await?;
             let done = match (step.attach, found) {
@@ -447,13 +455,16 @@ impl Postgres {
             let applied = if step.concurrent {
                 let built = self.concurrently(&step.sql, timeout).await;
                 if built.is_err() && self.look_at_index(&step.name).await?.is_some_and(|found| !found.valid) {
-                    self.concurrently(&format!("DROP INDEX CONCURRENTLY IF EXISTS {}", qualified(&step.name)), timeout).await.map_err(|e| not_got(e, &r.table, timeout))?;
+                    // Patience has ended: one that can't be removed soon is removed by the next run.
+                    let limit = timeout.min(BRIEF);
+                    self.concurrently(&format!("DROP INDEX CONCURRENTLY IF EXISTS {}", qualified(&step.name)), limit).await.map_err(|e| not_got(e, &r.table, limit))?;
                 }
                 built.map_err(|e| not_got(e, &r.table, timeout))?
             } else {
                 let brief = timeout.min(Duration::from_secs(2));
                 self.apply_in_transaction(r, &Ddl::Statement(step.sql), brief, fence).await?
             };
+            crash::point("after a step of an index build");
             total = Applied { wait: total.wait + applied.wait, hold: total.hold + applied.hold };
         }
         Ok(total)
@@ -485,6 +496,12 @@ struct FoundIndex {
 /// The moment at which the locks were had.
 async fn apply_statements(tx: &Tx<'_>, r: &Resolved, ddl: &Ddl, cost: &Cost, fence: &Fence) -> Result<Instant> {
     super::store::fenced(tx, fence).await?;
+    // Again, now that no earlier try of ours can still be under way: it would have held the fence. A second swap would undo the first.
+    tx.batch("SET LOCAL search_path = pg_catalog, pg_temp", "looking at the catalog").await?;
+    if present(tx, r, ddl).await? {
+        return Ok(Instant::now());
+    }
+    tx.batch(&format!("SET LOCAL search_path = {}", super::sql::search_path(&r.table)), "looking at the catalog").await?;
     let mut statements = render(r, ddl);
     let mut locks = cost.locks.clone();
     if let Some(repaired) = watchers(tx, r, ddl).await? {
@@ -604,9 +621,8 @@ async fn probe_insert(tx: &Tx<'_>, r: &Resolved) -> Result<Probe> {
 
 /// From pg_stat_statements, where it is installed.
 async fn reads_of_old(tx: &Tx<'_>, r: &Resolved) -> Result<Option<Vec<StatementRead>>> {
-    // A setting of the library's own says that it is loaded; shared_preload_libraries is not for every role to read.
     let sql = "SELECT quote_ident(n.nspname) FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace \
-               WHERE e.extname = 'pg_stat_statements' AND current_setting('pg_stat_statements.max', true) IS NOT NULL";
+               WHERE e.extname = 'pg_stat_statements'";
     let Some(row) = tx.query(sql, &[], "looking for pg_stat_statements").await?.pop() else { return Ok(None) };
     let schema: String = row.get(0);
     let sql = format!(
@@ -614,7 +630,11 @@ async fn reads_of_old(tx: &Tx<'_>, r: &Resolved) -> Result<Option<Vec<StatementR
          WHERE s.dbid = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()) \
          AND position(lower($1) IN lower(query)) > 0 AND position(lower($2) IN lower(query)) > 0 AND query !~* 'sete|^(alter|create|drop|comment)' GROUP BY query"
     );
-    let rows = tx.query(&sql, &[&r.old.name, &r.table.name], "reading pg_stat_statements").await?;
+    let rows = match tx.query(&sql, &[&r.old.name, &r.table.name], "reading pg_stat_statements").await {
+        // It is not in shared_preload_libraries, which not everybody may look at.
+        Err(Error::Database { sqlstate: Some(state), .. }) if state == "55000" => return Ok(None),
+        rows => rows?,
+    };
     let names_it = |text: &str| super::sql::names_in(text).contains(&r.old.name);
     Ok(Some(rows.iter().map(|row| StatementRead { text: row.get(0), calls: row.get(1) }).filter(|s| names_it(&s.text)).collect()))
 }
