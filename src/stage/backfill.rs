@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use super::validate::compare;
 use super::{Outcome, Stage};
 use crate::crash;
 use crate::engine::{Batch, Chunk, Compare, Fill, Filled, Stripe};
@@ -82,7 +83,7 @@ async fn count_empty(cx: &mut Cx<'_>) -> Result<()> {
     let mut empty = 0;
     while let Some(chunk) = walker.next(cx).await? {
         let began = Instant::now();
-        let seen = cx.engine().compare(&cx.resolved, &chunk, Compare::Empty, false, 0).await?;
+        let seen = compare(cx, &chunk, Compare::Empty, 0).await?;
         empty += seen.divergent;
         walker.mark = Some(chunk.next);
         walker.finished(cx, seen.rows, began.elapsed()).await?;

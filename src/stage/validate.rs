@@ -119,14 +119,14 @@ async fn pass(cx: &Cx<'_>, repair: bool) -> Result<Pass> {
     while let Some(chunk) = walker.next(cx).await? {
         cx.check()?;
         let began = std::time::Instant::now();
-        let mut seen = compare(cx, &chunk, wanted).await?;
+        let mut seen = compare(cx, &chunk, Compare::Divergent, wanted).await?;
         if seen.divergent > 0 {
             cx.sleep(SETTLE).await?;
-            seen = compare(cx, &chunk, wanted).await?;
+            seen = compare(cx, &chunk, Compare::Divergent, wanted).await?;
         }
         if seen.divergent > 0 && repair {
             pass.repaired += repair_chunk(cx, &chunk).await?;
-            seen = Compared { rows: seen.rows, ..compare(cx, &chunk, wanted).await? };
+            seen = Compared { rows: seen.rows, ..compare(cx, &chunk, Compare::Divergent, wanted).await? };
         }
         pass.rows += seen.rows;
         pass.divergent += seen.divergent;
@@ -141,12 +141,12 @@ async fn pass(cx: &Cx<'_>, repair: bool) -> Result<Pass> {
 }
 
 /// A row that doesn't convert must not end the comparison: then each row is asked whether it does.
-async fn compare(cx: &Cx<'_>, chunk: &Chunk, sample: u32) -> Result<Compared> {
+pub async fn compare(cx: &Cx<'_>, chunk: &Chunk, what: Compare, sample: u32) -> Result<Compared> {
     let mut attempt = 0;
     loop {
-        let error = match cx.engine().compare(&cx.resolved, chunk, Compare::Divergent, false, sample).await {
+        let error = match cx.engine().compare(&cx.resolved, chunk, what, false, sample).await {
             Ok(compared) => return Ok(compared),
-            Err(e) if e.trouble() == Trouble::BadData => return cx.engine().compare(&cx.resolved, chunk, Compare::Divergent, true, sample).await,
+            Err(e) if e.trouble() == Trouble::BadData => return cx.engine().compare(&cx.resolved, chunk, what, true, sample).await,
             Err(e) => e,
         };
         attempt += 1;

@@ -621,9 +621,8 @@ async fn probe_insert(tx: &Tx<'_>, r: &Resolved) -> Result<Probe> {
 
 /// From pg_stat_statements, where it is installed.
 async fn reads_of_old(tx: &Tx<'_>, r: &Resolved) -> Result<Option<Vec<StatementRead>>> {
-    // A setting of the library's own says that it is loaded; shared_preload_libraries is not for every role to read.
     let sql = "SELECT quote_ident(n.nspname) FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace \
-               WHERE e.extname = 'pg_stat_statements' AND current_setting('pg_stat_statements.max', true) IS NOT NULL";
+               WHERE e.extname = 'pg_stat_statements'";
     let Some(row) = tx.query(sql, &[], "looking for pg_stat_statements").await?.pop() else { return Ok(None) };
     let schema: String = row.get(0);
     let sql = format!(
