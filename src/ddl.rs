@@ -139,7 +139,10 @@ impl Door<'_> {
                     self.cx.report(Event::DdlPresent { action: self.name.clone() }).await?;
                     return Ok(true);
                 }
-                Ok(false) => return Ok(false),
+                Ok(false) => {
+                    self.cx.report(Event::Note { text: format!("{}: {lost}; the server has not done it, so it is tried again", self.name) }).await?;
+                    return Ok(false);
+                }
                 Err(e) if e.trouble() == Trouble::ConnectionLost && began.elapsed() < self.cx.server_away() => {}
                 Err(e) => return Err(Error::new(Code::OutcomeUnknown, format!("{}: {lost}; and when we looked again: {e}", self.name))),
             }

@@ -166,7 +166,7 @@ pub enum Error {
     PlanUnreadable { path: String, source: std::io::Error },
     #[error("{path}: {} in the plan", count(problems.len(), "mistake"))]
     PlanInvalid { path: String, text: String, problems: Vec<Problem> },
-    #[error("{} the plan", count(findings.len(), "finding") + if findings.len() == 1 { " blocks" } else { " block" })]
+    #[error("{} the plan", blocking(findings))]
     Blocked { findings: Vec<Finding> },
     #[error("no lock on {relation} within {}: {}", crate::plan::duration::show(*patience), blocker.as_ref().map_or("the holder had gone when we looked".into(), |b| b.to_string()))]
     LockNotGot { relation: String, patience: Duration, blocker: Option<Box<Blocker>> },
@@ -235,6 +235,12 @@ impl Error {
     pub fn hint(&self) -> &'static str {
         self.code().advice()
     }
+}
+
+/// "1 finding blocks", "2 findings block". Those that only remark something don't count.
+fn blocking(findings: &[Finding]) -> String {
+    let n = findings.iter().filter(|finding| finding.blocks()).count();
+    count(n, "finding") + if n == 1 { " blocks" } else { " block" }
 }
 
 /// "1 row", "2 rows".

@@ -184,7 +184,19 @@ async fn look(job: &Job, origin: Option<&Origin>) -> Result<(Catalog, Resolved)>
         refuse(preflight::findings(&job.plan, &catalog, None))?;
     }
     let resolved = resolve(&job.plan, &catalog, origin)?;
+    refuse_another_table(&resolved, origin)?;
     Ok((catalog, resolved))
+}
+
+/// A table that was dropped and made again has the name, and nothing of what was done.
+fn refuse_another_table(resolved: &Resolved, origin: Option<&Origin>) -> Result<()> {
+    match origin {
+        Some(origin) if resolved.table_id != origin.table_id => {
+            let message = format!("{} has the number {}, the plan began on {}", resolved.table, resolved.table_id, origin.table_id);
+            Err(Error::new(Code::TargetChanged, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn refuse(findings: Vec<Finding>) -> Result<()> {
@@ -201,7 +213,10 @@ pub async fn preview(job: &Job) -> Result<(Catalog, Option<Resolved>, Vec<Findin
     let catalog = job.engine.catalog(&job.plan, &change::mapping(&job.plan.change), origin).await?;
     let findings = preflight::findings(&job.plan, &catalog, origin);
     match resolve(&job.plan, &catalog, origin) {
-        Ok(resolved) => Ok((catalog, Some(resolved), findings)),
+        Ok(resolved) => {
+            refuse_another_table(&resolved, origin)?;
+            Ok((catalog, Some(resolved), findings))
+        }
         Err(_) if findings.iter().any(Finding::blocks) => Ok((catalog, None, findings)),
         Err(e) => Err(e),
     }
@@ -297,10 +312,6 @@ async fn begin_held<'a>(job: &'a Job, held: &Held, yes: bool) -> Result<Cx<'a>> 
     let state = job.engine.load(&job.plan.id).await?.ok_or_else(|| Error::new(Code::NoSuchPlan, format!("plan {} was forgotten meanwhile", job.plan.id)))?;
     refuse_edits(job, &state)?;
     let (catalog, resolved) = look(job, Some(&state.origin)).await?;
-    if resolved.table_id != state.origin.table_id {
-        let message = format!("{} has the number {}, the plan began on {}", resolved.table, resolved.table_id, state.origin.table_id);
-        return Err(Error::new(Code::TargetChanged, message));
-    }
     if state.text != job.text {
         job.engine.save_plan_text(&held.fence, &job.text).await?;
     }
@@ -359,6 +370,10 @@ async fn run_stage(cx: &mut Cx<'_>, stage: Stage) -> Result<()> {
     let entry = &mut cx.state.stages[stage as usize];
     let resumed = entry.status != Status::Pending;
     entry.started_at = entry.started_at.or(Some(now));
+    if entry.status == Status::Failed {
+        // Why it failed before is no longer what it waits for.
+        entry.waiting_for = None;
+    }
     cx.shift(stage, Move::Start).await?;
     if !resumed {
         cx.report(Event::StageStarted { stage }).await?;

@@ -26,8 +26,8 @@ pub struct Walker {
     wal: Option<(u64, Instant)>,
     times: VecDeque<f64>,
     recent: VecDeque<(Instant, u64)>,
-    /// What `status` shows of a backfill, kept so that a throttle can be added to it.
-    shown: Option<Progress>,
+    /// What `status` shows of a backfill, kept so that a throttle can be added to it. None when it is no backfill that walks.
+    pub shown: Option<Progress>,
 }
 
 impl Walker {
@@ -43,6 +43,12 @@ impl Walker {
             recent: VecDeque::new(),
             shown: None,
         }
+    }
+
+    /// What `status` shows until the first batch is through, which a throttle may hold up for long.
+    pub fn showing(mut self, progress: &Progress) -> Walker {
+        self.shown = Some(progress.clone());
+        self
     }
 
     /// The next chunk, once nothing holds us up. None at the end of the table.

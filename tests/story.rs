@@ -106,6 +106,19 @@ fn every_stage_has_a_way_back() {
     }
 }
 
+/// What the triggers call must outlive the plan, or every write of the application would fail.
+#[test]
+fn a_plan_forgotten_by_force_leaves_a_table_that_can_be_written() {
+    let server = Server::shared();
+    let (db, sete) = orders(server, "");
+    sete.through("backfill");
+    sete.fails("forget", &[], 3, "E208");
+    sete.ok("forget", &["--force"]);
+    server.psql(&db, "UPDATE orders SET status = 'paid' WHERE id = 3; INSERT INTO orders (status_v2) VALUES ('shipped')");
+    assert_eq!(differ(server, &db), "0");
+    assert_eq!(server.psql(&db, "SELECT to_regclass('sete.plan') IS NULL"), "t");
+}
+
 /// The table as its owner sees it. Not the names that PostgreSQL 18 gives to NOT NULL.
 fn catalog(server: &Server, db: &str) -> String {
     server.psql(

@@ -10,7 +10,8 @@ use crate::run;
 
 /// Undo the last stage that has begun
 ///
-/// Every stage but the drop can be undone. Rows that were filled stay filled.
+/// One stage at a time: run it again to go further back. Every stage but the drop can be undone. Rows that were filled
+/// stay filled until the new column goes.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  sete back orders-status.toml")]
 pub struct Args {

@@ -10,6 +10,7 @@ use crate::error::{Result, exit};
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  sete completions bash > /etc/bash_completion.d/sete")]
 pub struct Args {
+    /// The shell
     shell: Shell,
 }
 

@@ -15,7 +15,7 @@ use crate::state::{PlanState, Status};
 pub struct Args {
     /// The plan file
     plan: PathBuf,
-    /// Forget a plan in the middle of its change too: its trigger and columns stay behind
+    /// Forget a plan in the middle of its change too; its triggers go on working, and both columns stay
     #[arg(long)]
     force: bool,
 }

@@ -56,7 +56,7 @@ pub struct Cli {
 
 #[derive(Args)]
 struct Global {
-    /// Database address; better from the environment, which `ps` doesn't show
+    /// Database address, like postgres://user@host/database; better from the environment, which `ps` doesn't show
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     url: Option<String>,
     /// Say more on stderr; twice for all

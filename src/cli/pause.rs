@@ -7,7 +7,8 @@ use crate::error::{Result, exit};
 
 /// Hold a running backfill, from anywhere
 ///
-/// The runner finishes its batch and stands by until `sete resume`.
+/// The runner finishes its batch and stands by until `sete resume`. Without a runner, the next `sete step` of the backfill
+/// is refused until then. The other stages are not held.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  sete pause orders-status.toml")]
 pub struct Args {

@@ -19,8 +19,9 @@ use crate::state::Status;
 
 /// Run the next stage
 ///
-/// Exits with 0 when the stage is done and with 4 when its condition does not hold yet. Safe to run again at any time, and
-/// to be killed at any moment. Ctrl-C finishes the batch first.
+/// One stage at a time: the first that is not done. Exits with 0 when it is done and with 4 when its condition does not
+/// hold yet: then run it again later. Safe to run again at any time, and to be killed at any moment. Ctrl-C finishes the
+/// batch first.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:

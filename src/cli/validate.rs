@@ -13,13 +13,14 @@ use crate::state::Pass;
 
 /// Compare all rows once more, outside of the stages
 ///
-/// Exits with 6 when rows differ and were not repaired.
+/// Possible while both columns are written, from dual_write to read_switch. Exits with 6 when rows differ and were not
+/// repaired.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  sete validate orders-status.toml --repair")]
 pub struct Args {
     /// The plan file
     plan: PathBuf,
-    /// Rewrite rows that differ from the column that owns the value
+    /// Rewrite the rows that differ: the new column from the old one, after read_switch the other way round
     #[arg(long)]
     repair: bool,
 }

@@ -52,6 +52,10 @@ impl Notes {
         self.keys.borrow().contains(&(section, key))
     }
 
+    pub fn keys(&self) -> Vec<(&'static str, &'static str)> {
+        self.keys.borrow().clone()
+    }
+
     pub fn keys_of(&self, section: &str) -> Vec<&'static str> {
         self.keys.borrow().iter().filter(|(s, _)| *s == section).map(|(_, key)| *key).collect()
     }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Code;
 
-pub use parse::parse;
+pub use parse::{keys, parse};
 pub use render::render;
 pub use table_name::TableName;
 

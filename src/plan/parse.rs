@@ -36,6 +36,13 @@ pub fn parse(text: &str) -> Result<Plan, Vec<Problem>> {
     }
 }
 
+/// Every section and key that a plan may hold ("" is the top of the file), those that come later included.
+pub fn keys() -> Vec<(&'static str, &'static str)> {
+    let (empty, notes) = (DeTable::default(), Notes::default());
+    plan(&mut Section::top(&empty, &notes));
+    notes.keys()
+}
+
 fn is_duplicate(message: &str) -> bool {
     message.starts_with("duplicate key")
 }

@@ -61,14 +61,12 @@ async fn observe(cx: &mut Cx<'_>) -> Result<Outcome> {
 }
 
 pub async fn undo(cx: &mut Cx<'_>) -> Result<()> {
-    let any_filled = cx.state.progress.is_some() || cx.state.origin.adopted;
-    if any_filled {
-        let progress = Progress { refresh: true, ..Progress::begin(cx.resolved.walk, cx.resolved.rows, Timestamp::now()) };
-        crash::point("before asking for a refresh");
-        cx.engine().save_progress(&cx.fence, Some(&progress)).await?;
-        crash::point("after asking for a refresh");
-        cx.state.progress = Some(progress);
-    }
+    // Also before any backfill: the sync itself, or the application, has filled some rows.
+    let progress = Progress { refresh: true, ..Progress::begin(cx.resolved.walk, cx.resolved.rows, Timestamp::now()) };
+    crash::point("before asking for a refresh");
+    cx.engine().save_progress(&cx.fence, Some(&progress)).await?;
+    crash::point("after asking for a refresh");
+    cx.state.progress = Some(progress);
     match cx.plan().dual_write.mode {
         DualWriteMode::Trigger => act(cx, &Ddl::DropSync).await,
         DualWriteMode::App => {

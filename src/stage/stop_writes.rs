@@ -46,11 +46,12 @@ pub async fn undo(cx: &mut Cx<'_>) -> Result<()> {
         DualWriteMode::Trigger => act(cx, &Ddl::InstallSync { watch: false }).await?,
         DualWriteMode::App => act(cx, &Ddl::InstallObserver { watch: false }).await?,
     }
-    act(cx, &Ddl::MoveDefaultBack).await?;
+    // First, since a value that the old column can't hold ends the way back: then inserts must go on as they did.
     crash::point("before refilling the old column");
     let rows = write_all(cx, Fill::Reverse).await?;
     crash::point("after refilling the old column");
     cx.report(Event::Repaired { rows }).await?;
+    act(cx, &Ddl::MoveDefaultBack).await?;
     if cx.state.origin.old_not_null {
         let proof = ConstraintSpec { name: cx.resolved.names.not_null[0].clone(), rule: Rule::NotNull(Side::Old) };
         for ddl in [

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::backfill::stopped_by;
 use super::{Outcome, Stage};
 use crate::crash;
 use crate::ddl::{act, action};
@@ -176,6 +177,11 @@ pub async fn write(cx: &Cx<'_>, chunk: &Chunk, what: Fill) -> Result<u64> {
                 cx.sleep(Duration::from_millis(100 * u64::from(attempt.min(10)))).await?;
             }
             Err(e) if e.trouble().passes() => return Err(Error::new(Code::PaceGivenUp, e.to_string())),
+            Err(e) if e.trouble() == Trouble::BadData => {
+                let bad = cx.engine().bad_rows(&cx.resolved, chunk, what).await?;
+                let from = if what == Fill::Reverse { &cx.resolved.new } else { &cx.resolved.old };
+                return Err(if bad.is_empty() { e } else { stopped_by(&bad, &from.name) });
+            }
             Err(e) => return Err(e),
         }
     }

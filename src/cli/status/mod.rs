@@ -23,7 +23,7 @@ const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
 /// Show where each plan stands and what it waits for
 ///
-/// Without a plan, all plans that have run in the database.
+/// Without a plan file, all plans that have begun in the database. A plan that has not begun is known by its file only.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:

@@ -49,7 +49,12 @@ fn table(stages: &[StageReport]) -> String {
 }
 
 fn detail(detail: &Value) -> String {
-    let word = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_string);
+    let word = |v: &Value| match v {
+        Value::String(text) => text.clone(),
+        // A table has no room for a list; JSON has it whole.
+        Value::Array(list) => list.len().to_string(),
+        other => other.to_string(),
+    };
     let pairs = detail.as_object().into_iter().flatten().map(|(k, v)| format!("{k}: {}", word(v)));
     pairs.collect::<Vec<_>>().join(", ")
 }
@@ -105,7 +110,7 @@ mod tests {
         let mut s = fixture::state(5);
         let own = &mut s.stages[Stage::StopWrites as usize];
         (own.status, own.waiting_for) = (Status::Waiting, Some("a day without a direct write to `status`".into()));
-        own.detail = serde_json::json!({"quiet_since": "2026-01-02T05:59:00Z", "writes": 412});
+        own.detail = serde_json::json!({"quiet_since": "2026-01-02T05:59:00Z", "writes": 412, "built": ["an index", "a check"]});
         s.passes = vec![Pass { started_at: now(), finished_at: now(), rows: 400_000, divergent: 0, repaired: 0, sample: vec![] }];
         let strays = [stray("web-3", "2026-01-02T05:59:00Z")];
         let plan = fixture::plan();

@@ -22,7 +22,8 @@ const FORMAT: i32 = 1;
 
 /// Statements that lead from format n to n + 1. Each is safe to run twice.
 const MIGRATIONS: [&[&str]; 1] = [&[
-    "CREATE SCHEMA IF NOT EXISTS sete",
+    // IF NOT EXISTS alone asks for CREATE on the database even where the schema is there, made by somebody who may.
+    "DO $$ BEGIN IF pg_catalog.to_regnamespace('sete') IS NULL THEN CREATE SCHEMA sete; END IF; END $$",
     "CREATE TABLE IF NOT EXISTS sete.format (version int NOT NULL)",
     "CREATE TABLE IF NOT EXISTS sete.plan (id text PRIMARY KEY, table_name text NOT NULL, fingerprint text NOT NULL, change jsonb NOT NULL, \
      origin jsonb NOT NULL, text text NOT NULL, paused boolean NOT NULL DEFAULT false, created_at timestamptz NOT NULL DEFAULT now())",
@@ -231,10 +232,15 @@ async fn writes_seen(tx: &Tx<'_>, counter: &str) -> Result<u64> {
 
 async fn forget(tx: &Tx<'_>, plan: &str) -> Result<()> {
     let names = crate::resolve::Names::of(plan);
-    for function in [&names.sync_function, &names.observer_function, &names.error_function] {
-        tx.batch(&format!("DROP FUNCTION IF EXISTS sete.{}", super::sql::ident(function)), "removing the plan's functions").await?;
+    // By force a plan may be forgotten while its triggers are in place: what they call stays, or every write would fail.
+    let sql = "SELECT 1 FROM pg_catalog.pg_trigger WHERE tgname = ANY ($1) AND NOT tgisinternal";
+    let triggers: Vec<&String> = names.sync_triggers.iter().chain(&names.observer_triggers).collect();
+    if tx.query(sql, &[&triggers], "looking for the plan's triggers").await?.is_empty() {
+        for function in [&names.sync_function, &names.observer_function].into_iter().chain(&names.error_functions) {
+            tx.batch(&format!("DROP FUNCTION IF EXISTS sete.{}", super::sql::ident(function)), "removing the plan's functions").await?;
+        }
+        tx.batch(&format!("DROP SEQUENCE IF EXISTS sete.{}", super::sql::ident(&names.counter)), "removing the plan's counter").await?;
     }
-    tx.batch(&format!("DROP SEQUENCE IF EXISTS sete.{}", super::sql::ident(&names.counter)), "removing the plan's counter").await?;
     for table in ["stray_write", "event"] {
         tx.execute(&format!("DELETE FROM sete.{table} WHERE plan_id = $1"), &[&plan], "forgetting the plan").await?;
     }
@@ -245,7 +251,10 @@ async fn forget(tx: &Tx<'_>, plan: &str) -> Result<()> {
         for table in ["event", "stray_write", "reject", "pass", "progress", "stage", "lease", "plan", "format"] {
             tx.batch(&format!("DROP TABLE IF EXISTS sete.{table}"), "removing schema sete").await?;
         }
-        tx.batch("DROP SCHEMA sete", "removing schema sete").await?;
+        let sql = "SELECT 1 FROM pg_catalog.pg_proc WHERE pronamespace = 'sete'::regnamespace";
+        if tx.query(sql, &[], "looking what is left in schema sete").await?.is_empty() {
+            tx.batch("DROP SCHEMA sete", "removing schema sete").await?;
+        }
     }
     Ok(())
 }
