@@ -96,11 +96,20 @@ impl<'a> Application<'a> {
     }
 }
 
+impl Drop for Application<'_> {
+    /// A test that fails ends, too.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn killed_at_random_moments_the_backfill_goes_on_at_once() {
     let server = Server::shared();
     let rows = 60_000;
-    let (db, sete) = orders(server, rows, "batch_rows = 500\npause = \"2ms\"\nmax_rows_per_s = 15000");
+    let pace = |rows_per_s: u32| format!("batch_rows = 500\npause = \"2ms\"\nmax_rows_per_s = {rows_per_s}");
+    // So slow that the kills come before the end, however slow the machine is.
+    let (db, sete) = orders(server, rows, &pace(1500));
     sete.through("dual_write");
     std::thread::scope(|scope| {
         let application = Application::start(scope, server, &db, rows);
@@ -118,6 +127,7 @@ fn killed_at_random_moments_the_backfill_goes_on_at_once() {
             run.kill().expect("SIGKILL is sent");
             run.wait().expect("ours to wait for");
         }
+        sete.rewrite(&plan(&format!("[backfill]\nuser_triggers = \"fire\"\n{}", pace(50_000))));
         // Not after the 30 s of the dead holder's lease.
         let began = Instant::now();
         let run = sete.start("step", &["--through", "backfill"]);
