@@ -46,11 +46,11 @@ query() { "$SETE_PG_BIN/psql" -X -A -t -q -v ON_ERROR_STOP=1 "$DATABASE_URL" "$@
 build() {
   command -v cargo >/dev/null || die "cargo is missing: install Rust first, see https://rustup.rs"
   command -v cc >/dev/null || servers_apt_install gcc libc6-dev
-  run cargo build --quiet --release --bin sete --example workload --manifest-path "$here/Cargo.toml"
+  run cargo build --quiet --bin sete --example workload --manifest-path "$here/Cargo.toml"
   local target
   target=$(cargo metadata --format-version 1 --no-deps --offline --manifest-path "$here/Cargo.toml" | sed -E 's/.*"target_directory":"([^"]+)".*/\1/')
-  PATH="$target/release:$PATH" # so that the commands below are what one would type
-  workload=$target/release/examples/workload
+  PATH="$target/debug:$PATH" # so that the commands below are what one would type
+  workload=$target/debug/examples/workload
 }
 
 # Ends what this script started, whatever happened.

@@ -20,9 +20,6 @@ use crate::report::Event;
 use crate::resolve::Resolved;
 use crate::run::Cx;
 
-/// How long the server may stay away before an outcome is called unknown.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
-
 /// What an action is called in events, crash points and messages.
 pub fn action(r: &Resolved, ddl: &Ddl) -> String {
     match ddl {
@@ -138,8 +135,15 @@ impl Door<'_> {
         loop {
             self.cx.sleep(Duration::from_millis(300)).await?;
             match self.cx.engine().present(&self.cx.resolved, self.ddl).await {
-                Ok(done) => return Ok(done),
-                Err(e) if e.trouble() == Trouble::ConnectionLost && began.elapsed() < LOOK_AGAIN => {}
+                Ok(true) => {
+                    self.cx.report(Event::DdlPresent { action: self.name.clone() }).await?;
+                    return Ok(true);
+                }
+                Ok(false) => {
+                    self.cx.report(Event::Note { text: format!("{}: {lost}; the server has not done it, so it is tried again", self.name) }).await?;
+                    return Ok(false);
+                }
+                Err(e) if e.trouble() == Trouble::ConnectionLost && began.elapsed() < self.cx.server_away() => {}
                 Err(e) => return Err(Error::new(Code::OutcomeUnknown, format!("{}: {lost}; and when we looked again: {e}", self.name))),
             }
         }

@@ -174,6 +174,7 @@ pub fn resolved() -> Resolved {
         reverse: conversion("status_v2::text", "status_v2"),
         columns: Vec::new(),
         leaves: Vec::new(),
+        partitions: Vec::new(),
         key: Some(Key { name: "orders_pkey".into(), primary: true, columns: vec![("id".into(), "bigint".into())] }),
         walk: Walk::Physical,
         stripes: 16,

@@ -8,14 +8,17 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 use crate::engine::Fence;
+use crate::crash;
 use crate::error::{Code, Error, Result};
 use crate::report::Event;
 use crate::run::{Job, Stop};
-use crate::state::Taken;
+use crate::state::{Lease, Taken};
 
 /// How long a lease lasts without being renewed.
 const TTL: Duration = Duration::from_secs(30);
 const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// A server needs a moment to notice that a session's client was killed.
+const NOTICED: Duration = Duration::from_millis(500);
 
 /// A lease that is being kept alive.
 pub struct Held {
@@ -31,9 +34,13 @@ impl Held {
     pub async fn take(job: &Job, plan: &str, wait: Option<Duration>) -> Result<Held> {
         let who = holder();
         let began = Instant::now();
+        crash::point("before taking the lease");
         loop {
             match job.lease_engine.take_lease(plan, &who, TTL).await? {
-                Taken::Ours { token } => return Ok(Held::keep(job, Fence { plan: plan.to_string(), token }, who)),
+                Taken::Ours { token } => {
+                    crash::point("after taking the lease");
+                    return Ok(Held::keep(job, Fence { plan: plan.to_string(), token }, who));
+                }
                 Taken::Held(lease) if wait.is_some_and(|wait| began.elapsed() < wait) => {
                     job.reporter.report(&Event::LeaseWaiting { holder: lease.holder });
                     if job.stop.asked() {
@@ -41,6 +48,7 @@ impl Held {
                     }
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
+                Taken::Held(lease) if is_going(job, plan, &lease).await? => {}
                 Taken::Held(lease) => {
                     return Err(Error::new(Code::LeaseHeld, format!("plan {plan} is being run by {} (lease until {})", lease.holder, lease.until)));
                 }
@@ -57,8 +65,32 @@ impl Held {
     /// Gives the lease back at once.
     pub async fn release(self) -> Result<()> {
         self.keeper.abort();
-        if self.lost.asked() { Ok(()) } else { self.engine.release_lease(&self.fence).await }
+        if self.lost.asked() {
+            return Ok(());
+        }
+        crash::point("before releasing the lease");
+        self.engine.release_lease(&self.fence).await?;
+        crash::point("after releasing the lease");
+        Ok(())
     }
+}
+
+/// Whether the holder's session ends within a moment. One that gave the lease back was alive, and has done the work.
+async fn is_going(job: &Job, plan: &str, held: &Lease) -> Result<bool> {
+    let began = Instant::now();
+    loop {
+        let now = job.lease_engine.load(plan).await?.and_then(|state| state.lease).filter(|lease| lease.token == held.token);
+        match now {
+            Some(lease) if !lease.alive => return Ok(true),
+            Some(_) if began.elapsed() < NOTICED => tokio::time::sleep(Duration::from_millis(50)).await,
+            _ => return Ok(false),
+        }
+    }
+}
+
+/// Renews the lease at once, over a new connection if need be. False when another runner has taken over.
+pub async fn renew(job: &Job, fence: &Fence) -> Result<bool> {
+    job.lease_engine.renew_lease(fence, TTL).await
 }
 
 async fn keep_alive(engine: std::sync::Arc<dyn crate::engine::Engine>, fence: Fence, lost: Stop) {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::engine::catalog::{Catalog, Column, Expression, Key, Leaf, Rebuild, RelationKind, Sequence, Table};
+use crate::engine::catalog::{Catalog, Column, Expression, Key, Leaf, Partition, Rebuild, RelationKind, Sequence, Table};
 use crate::engine::{Ddl, Side, Walk};
 use crate::error::{Code, Error, Result};
 use crate::plan::{DefaultPart, Part, Plan, SwitchMode, TableName};
@@ -28,6 +28,7 @@ pub struct Resolved {
     pub reverse: Conversion,
     pub columns: Vec<Column>,
     pub leaves: Vec<Leaf>,
+    pub partitions: Vec<Partition>,
     pub key: Option<Key>,
     pub walk: Walk,
     /// In how many parts the backfill writes a chunk.
@@ -76,9 +77,9 @@ impl IndexSpec {
     }
 }
 
-/// The index of one leaf.
-pub fn leaf_index_name(index: &str, leaf: &str) -> String {
-    within_limit(&format!("{leaf}_{index}"))
+/// The index of one partition.
+pub fn partition_index_name(index: &str, partition: &str) -> String {
+    within_limit(&format!("{partition}_{index}"))
 }
 
 /// A new column's constraint.
@@ -104,8 +105,8 @@ pub struct Names {
     pub sync_function: String,
     pub observer_triggers: [String; 2],
     pub observer_function: String,
-    /// Says why a row doesn't convert.
-    pub error_function: String,
+    /// Say why a row doesn't convert to the old column's type and to the new one's.
+    pub error_functions: [String; 2],
     /// Counts the writes that the observer has seen.
     pub counter: String,
     /// CHECKs that prove NOT NULL of the old and the new column.
@@ -121,6 +122,14 @@ impl Resolved {
             Side::New => &self.new,
         }
     }
+
+    /// What gives a side its value.
+    pub fn conversion_to(&self, side: Side) -> &Conversion {
+        match side {
+            Side::Old => &self.reverse,
+            Side::New => &self.forward,
+        }
+    }
 }
 
 impl Names {
@@ -131,7 +140,7 @@ impl Names {
             sync_function: format!("sync_{tag}"),
             observer_triggers: [format!("~sete_observer_{tag}_insert"), format!("~sete_observer_{tag}_update")],
             observer_function: format!("observe_{tag}"),
-            error_function: format!("error_{tag}"),
+            error_functions: [format!("error_back_{tag}"), format!("error_{tag}")],
             counter: format!("writes_{tag}"),
             not_null: [format!("sete_old_not_null_{tag}"), format!("sete_not_null_{tag}")],
             marker: tag,
@@ -207,6 +216,7 @@ pub fn resolve(plan: &Plan, catalog: &Catalog, origin: Option<&Origin>) -> Resul
         reverse: conversion(&catalog.reverse),
         columns: table.columns.clone(),
         leaves: table.leaves.clone(),
+        partitions: table.partitions.clone(),
         key: table.key.clone(),
         walk,
         stripes: if walk == Walk::Physical { STRIPES } else { 1 },

@@ -15,7 +15,11 @@ use crate::report::{Event, Reporter};
 use crate::resolve::{Resolved, resolve};
 use crate::stage::{Outcome, Stage};
 use crate::state::{Move, Origin, Pass, PlanState, StageState, Status, next};
-use crate::{change, crash, preflight, stage};
+use crate::{change, crash, lease, preflight, stage};
+
+const SERVER_AWAY: Duration = Duration::from_secs(30);
+/// How often in a row a connection may be lost with nothing achieved in between.
+const FRUITLESS: u32 = 10;
 
 /// A plan and the database it is for.
 pub struct Job {
@@ -108,7 +112,10 @@ impl Cx<'_> {
     pub async fn remember(&mut self, stage: Stage, key: &str, value: impl Into<Value>) -> Result<()> {
         let state = &mut self.state.stages[stage as usize];
         state.detail[key] = value.into();
-        self.job.engine.save_stage(&self.fence, &self.state.stages[stage as usize]).await
+        crash::point(&format!("before remembering {key} of {stage}"));
+        self.job.engine.save_stage(&self.fence, &self.state.stages[stage as usize]).await?;
+        crash::point(&format!("after remembering {key} of {stage}"));
+        Ok(())
     }
 
     /// What a stage remembers under `key`; Null if nothing.
@@ -129,6 +136,37 @@ impl Cx<'_> {
         Ok(())
     }
 
+    /// How long the server may stay away before we stop asking.
+    pub fn server_away(&self) -> Duration {
+        SERVER_AWAY.min(self.plan().ddl.patience)
+    }
+
+    /// After a lost connection: everything as it is now, once the server answers again.
+    async fn reconnect(&mut self, lost: &Error) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            self.sleep(Duration::from_millis(200)).await?;
+            match self.look_around().await {
+                Err(e) if e.trouble() == Trouble::ConnectionLost => {
+                    if began.elapsed() >= self.server_away() {
+                        return Err(Error::new(Code::ConnectionLost, format!("{lost}; and when we tried again: {e}")));
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn look_around(&mut self) -> Result<()> {
+        // The lease's session may be gone too, and the lease with it.
+        if !lease::renew(self.job, &self.fence).await? {
+            return Err(Error::new(Code::LeaseLost, format!("another runner has taken over plan {}", self.state.id)));
+        }
+        let state = self.job.engine.load(&self.state.id).await?;
+        self.state = state.ok_or_else(|| Error::new(Code::NoSuchPlan, format!("plan {} was forgotten meanwhile", self.state.id)))?;
+        self.refresh().await
+    }
+
     async fn shift(&mut self, stage: Stage, mv: Move) -> Result<()> {
         let status = next(stage, self.state.stage(stage).status, mv)?;
         self.state.stages[stage as usize].status = status;
@@ -146,7 +184,19 @@ async fn look(job: &Job, origin: Option<&Origin>) -> Result<(Catalog, Resolved)>
         refuse(preflight::findings(&job.plan, &catalog, None))?;
     }
     let resolved = resolve(&job.plan, &catalog, origin)?;
+    refuse_another_table(&resolved, origin)?;
     Ok((catalog, resolved))
+}
+
+/// A table that was dropped and made again has the name, and nothing of what was done.
+fn refuse_another_table(resolved: &Resolved, origin: Option<&Origin>) -> Result<()> {
+    match origin {
+        Some(origin) if resolved.table_id != origin.table_id => {
+            let message = format!("{} has the number {}, the plan began on {}", resolved.table, resolved.table_id, origin.table_id);
+            Err(Error::new(Code::TargetChanged, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn refuse(findings: Vec<Finding>) -> Result<()> {
@@ -163,7 +213,10 @@ pub async fn preview(job: &Job) -> Result<(Catalog, Option<Resolved>, Vec<Findin
     let catalog = job.engine.catalog(&job.plan, &change::mapping(&job.plan.change), origin).await?;
     let findings = preflight::findings(&job.plan, &catalog, origin);
     match resolve(&job.plan, &catalog, origin) {
-        Ok(resolved) => Ok((catalog, Some(resolved), findings)),
+        Ok(resolved) => {
+            refuse_another_table(&resolved, origin)?;
+            Ok((catalog, Some(resolved), findings))
+        }
         Err(_) if findings.iter().any(Finding::blocks) => Ok((catalog, None, findings)),
         Err(e) => Err(e),
     }
@@ -207,8 +260,11 @@ async fn known_state(job: &Job) -> Result<PlanState> {
         paused: false,
         lease: None,
     };
+    crash::point("before making our tables");
     job.engine.prepare().await?;
+    crash::point("before saving the plan");
     job.engine.create(&state).await?;
+    crash::point("after saving the plan");
     Ok(state)
 }
 
@@ -219,7 +275,36 @@ async fn begin<'a>(job: &'a Job, wait: Option<Duration>, yes: bool) -> Result<(C
     let begun = begin_held(job, &held, yes).await;
     match begun {
         Ok(cx) => Ok((cx, held)),
-        Err(e) => held.release().await.and(Err(e)),
+        Err(e) => finish(held, Err(e)).await,
+    }
+}
+
+/// Gives the lease back, which must not hide what came of the work. A server that is away has ended the lease with its session.
+async fn finish<T>(held: Held, result: Result<T>) -> Result<T> {
+    match held.release().await {
+        Err(e) if result.is_ok() && e.trouble() != Trouble::ConnectionLost => Err(e),
+        _ => result,
+    }
+}
+
+/// Does the work through lost connections: each time it starts again from what is saved, as the next run would. Gives up on
+/// one that gets nowhere: it might be our statement that ends the server's sessions.
+async fn persist<'a, T>(cx: &mut Cx<'a>, work: impl AsyncFn(&mut Cx<'a>) -> Result<T>) -> Result<T> {
+    let saved = |cx: &Cx<'_>| PlanState { lease: None, ..cx.state.clone() };
+    let (mut before, mut fruitless) = (saved(cx), 0);
+    loop {
+        let lost = match work(cx).await {
+            Err(e) if e.trouble() == Trouble::ConnectionLost => e,
+            other => return other,
+        };
+        cx.job.reporter.report(&Event::ConnectionLost { reason: lost.to_string() });
+        cx.reconnect(&lost).await?;
+        let now = saved(cx);
+        fruitless = if now == before { fruitless + 1 } else { 0 };
+        if fruitless >= FRUITLESS {
+            return Err(lost);
+        }
+        before = now;
     }
 }
 
@@ -227,10 +312,6 @@ async fn begin_held<'a>(job: &'a Job, held: &Held, yes: bool) -> Result<Cx<'a>> 
     let state = job.engine.load(&job.plan.id).await?.ok_or_else(|| Error::new(Code::NoSuchPlan, format!("plan {} was forgotten meanwhile", job.plan.id)))?;
     refuse_edits(job, &state)?;
     let (catalog, resolved) = look(job, Some(&state.origin)).await?;
-    if resolved.table_id != state.origin.table_id {
-        let message = format!("{} has the number {}, the plan began on {}", resolved.table, resolved.table_id, state.origin.table_id);
-        return Err(Error::new(Code::TargetChanged, message));
-    }
     if state.text != job.text {
         job.engine.save_plan_text(&held.fence, &job.text).await?;
     }
@@ -242,8 +323,7 @@ pub async fn step(job: &Job, options: &StepOptions) -> Result<StageState> {
     let deadline = options.wait.map(|wait| Instant::now().checked_add(wait));
     let (mut cx, held) = begin(job, options.wait, options.yes).await?;
     let result = drive(&mut cx, options, deadline).await;
-    held.release().await.or_else(|e| if e.trouble() == Trouble::ConnectionLost { Ok(()) } else { Err(e) })?;
-    result
+    finish(held, result).await
 }
 
 /// `deadline`: None: don't wait; Some(None): wait without an end.
@@ -256,7 +336,7 @@ async fn drive(cx: &mut Cx<'_>, options: &StepOptions, deadline: Option<Option<I
     }
     loop {
         let stage = cx.state.current();
-        run_stage(cx, stage).await?;
+        persist(cx, async |cx| if cx.state.done(stage) { Ok(()) } else { run_stage(cx, stage).await }).await?;
         let state = cx.state.stage(stage).clone();
         if state.status == Status::Waiting {
             if !wait_on(cx, &state, deadline).await? {
@@ -322,14 +402,11 @@ async fn check_sync(cx: &Cx<'_>, stage: Stage) -> Result<()> {
 
 /// Saves what came of a stage. A lost lease saves nothing; an interruption leaves the stage as it is, to go on later.
 async fn settle(cx: &mut Cx<'_>, stage: Stage, outcome: Result<Outcome>) -> Result<()> {
-    let now = match &outcome {
-        Err(e) if matches!(e.code(), Code::LeaseLost | Code::Interrupted | Code::ConnectionLost) => return outcome.map(|_| ()),
-        _ => cx.engine().now().await?,
-    };
+    let now = if outcome.is_ok() { Some(cx.engine().now().await?) } else { None };
     let entry = &mut cx.state.stages[stage as usize];
     match outcome {
         Ok(Outcome::Done) => {
-            entry.finished_at = Some(now);
+            entry.finished_at = now;
             (entry.waiting_for, entry.until) = (None, None);
             cx.shift(stage, Move::Finish).await?;
             cx.report(Event::StageFinished { stage }).await
@@ -341,14 +418,22 @@ async fn settle(cx: &mut Cx<'_>, stage: Stage, outcome: Result<Outcome>) -> Resu
             cx.shift(stage, Move::Hold).await?;
             if news { cx.report(Event::StageWaiting { stage, waiting_for, until }).await } else { Ok(()) }
         }
+        Err(e) if matches!(e.code(), Code::LeaseLost | Code::Interrupted) || e.trouble() == Trouble::ConnectionLost => Err(e),
         Err(e) => {
             entry.waiting_for = Some(format!("{}: {e}", e.code()));
             entry.until = None;
-            cx.shift(stage, Move::Fail).await?;
-            cx.report(Event::StageFailed { stage, code: e.code(), message: e.to_string() }).await?;
-            Err(e)
+            match save_failure(cx, stage, &e).await {
+                // What went wrong says more than that it could not be written down.
+                Err(unsaved) if unsaved.trouble() != Trouble::ConnectionLost => Err(unsaved),
+                _ => Err(e),
+            }
         }
     }
+}
+
+async fn save_failure(cx: &mut Cx<'_>, stage: Stage, e: &Error) -> Result<()> {
+    cx.shift(stage, Move::Fail).await?;
+    cx.report(Event::StageFailed { stage, code: e.code(), message: e.to_string() }).await
 }
 
 /// Undoes the last stage that has begun.
@@ -358,34 +443,35 @@ pub async fn back(job: &Job) -> Result<Stage> {
     }
     let (mut cx, held) = begin(job, None, false).await?;
     let result = undo(&mut cx).await;
-    held.release().await?;
-    result
+    finish(held, result).await
 }
 
 async fn undo(cx: &mut Cx<'_>) -> Result<Stage> {
     let stage = cx.state.last_begun().ok_or_else(|| Error::new(Code::NothingToUndo, format!("no stage of plan {} has run", cx.state.id)))?;
+    persist(cx, async |cx| if cx.state.stage(stage).status == Status::Pending { Ok(()) } else { undo_stage(cx, stage).await }).await?;
+    Ok(stage)
+}
+
+async fn undo_stage(cx: &mut Cx<'_>, stage: Stage) -> Result<()> {
     cx.shift(stage, Move::Undo).await?;
     stage::undo(cx, stage).await?;
     cx.forget(stage);
     cx.shift(stage, Move::Undone).await?;
-    cx.report(Event::StageUndone { stage }).await?;
-    Ok(stage)
+    cx.report(Event::StageUndone { stage }).await
 }
 
 /// One extra divergence pass, repairing what it finds if asked to.
 pub async fn validate(job: &Job, repair: bool) -> Result<Pass> {
     let (mut cx, held) = begin_existing(job).await?;
-    let result = stage::validate::extra_pass(&mut cx, repair).await;
-    held.release().await?;
-    result
+    let result = persist(&mut cx, async |cx| stage::validate::extra_pass(cx, repair).await).await;
+    finish(held, result).await
 }
 
 /// Tries the rejected rows again. How many are left.
 pub async fn retry_rejects(job: &Job) -> Result<u64> {
     let (mut cx, held) = begin_existing(job).await?;
-    let result = stage::backfill::retry_rejects(&mut cx).await;
-    held.release().await?;
-    result
+    let result = persist(&mut cx, async |cx| stage::backfill::retry_rejects(cx).await).await;
+    finish(held, result).await
 }
 
 /// For what makes sense only while both columns are there.

@@ -26,8 +26,8 @@ pub struct Walker {
     wal: Option<(u64, Instant)>,
     times: VecDeque<f64>,
     recent: VecDeque<(Instant, u64)>,
-    /// What `status` shows of a backfill, kept so that a throttle can be added to it.
-    shown: Option<Progress>,
+    /// What `status` shows of a backfill, kept so that a throttle can be added to it. None when it is no backfill that walks.
+    pub shown: Option<Progress>,
 }
 
 impl Walker {

@@ -72,6 +72,8 @@ pub struct Table {
     pub columns_max: u32,
     pub key: Option<Key>,
     pub leaves: Vec<Leaf>,
+    /// Everything below a partitioned table, from the top down.
+    pub partitions: Vec<Partition>,
     pub partition_key: Vec<String>,
     /// Plain inheritance: parents and children.
     pub inherits: Vec<String>,
@@ -187,6 +189,15 @@ pub struct Leaf {
     pub key: Option<Key>,
     /// A foreign table: its rows are elsewhere.
     pub foreign: bool,
+}
+
+/// A place in the tree below a partitioned table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Partition {
+    pub name: TableName,
+    pub parent: TableName,
+    /// It holds rows; otherwise it is partitioned itself.
+    pub leaf: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

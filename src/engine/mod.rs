@@ -264,8 +264,8 @@ pub trait Rows: Send + Sync {
     async fn next_chunk(&self, r: &Resolved, walk: Walk, after: Option<&Watermark>, rows: u32, stripes: u32) -> Result<Option<Chunk>>;
     /// Writes one batch in one short transaction.
     async fn fill(&self, r: &Resolved, batch: &Batch<'_>, fence: &Fence) -> Result<Filled>;
-    /// Rows of a chunk whose conversion fails, with the server's messages.
-    async fn bad_rows(&self, r: &Resolved, chunk: &Chunk, limit: u32) -> Result<Vec<Reject>>;
+    /// Rows of a chunk that `what` would write and whose conversion fails, with the server's messages.
+    async fn bad_rows(&self, r: &Resolved, chunk: &Chunk, what: Fill) -> Result<Vec<Reject>>;
     /// Counts the rows of a chunk that `what` names. `safely` asks row by row whether it converts at all, which is slower.
     async fn compare(&self, r: &Resolved, chunk: &Chunk, what: Compare, safely: bool, sample: u32) -> Result<Compared>;
     async fn pressure(&self, plan: &Plan) -> Result<Pressure>;
@@ -274,8 +274,8 @@ pub trait Rows: Send + Sync {
 /// What is counted by [`Rows::compare`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compare {
-    /// New is empty though forward(old) is not.
-    Pending,
+    /// New is empty, for whatever reason.
+    Empty,
     /// Neither direction explains the row.
     Divergent,
 }

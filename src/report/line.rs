@@ -30,6 +30,7 @@ fn words(event: &Event) -> Option<String> {
         Event::SyncProbed { passed: false, detail } => format!("  sync trigger does not work: {detail}"),
         Event::Throttled { by } => format!("  held back by {by}"),
         Event::Resumed => "  going on".to_string(),
+        Event::ConnectionLost { reason } => format!("  connection lost ({reason}); connecting again"),
         Event::BatchRetried { reason, attempt } => format!("  batch taken back ({reason}), try {attempt}"),
         Event::RowsRejected { count: n, first_key, message } => format!("  {} set aside, the first is {first_key}: {message}", rows(*n)),
         Event::ValidatePass { pass, zero_in_a_row, needed } => {

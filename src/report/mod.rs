@@ -60,6 +60,10 @@ pub enum Event {
     },
     Resumed,
     /// A batch was taken back and will be tried again.
+    /// It is opened again, and the work goes on from what is saved.
+    ConnectionLost {
+        reason: String,
+    },
     BatchRetried {
         reason: String,
         attempt: u32,
@@ -117,6 +121,7 @@ impl Event {
                 | Event::Throttled { .. }
                 | Event::Resumed
                 | Event::BatchRetried { .. }
+                | Event::ConnectionLost { .. }
                 | Event::LeaseWaiting { .. }
                 | Event::DdlPresent { .. }
         )

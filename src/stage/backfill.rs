@@ -11,12 +11,12 @@ use jiff::Timestamp;
 
 use super::{Outcome, Stage};
 use crate::crash;
-use crate::engine::{Batch, Chunk, Fill, Filled, Stripe};
+use crate::engine::{Batch, Chunk, Compare, Fill, Filled, Stripe};
 use crate::error::{Code, Error, Result, Trouble, count};
 use crate::plan::OnBadRow;
 use crate::report::Event;
 use crate::run::Cx;
-use crate::state::Progress;
+use crate::state::{Progress, Reject};
 use crate::walk::Walker;
 
 /// Shorter than the server's deadlock detector takes (1 s by default), so that it never has to choose a victim.
@@ -40,10 +40,12 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
     };
     let mut idle_since = Instant::now();
     loop {
+        // Of a sweep that another run began, nobody knows what it left behind: it proves nothing.
+        let whole = progress.watermark.is_none();
         let before = (progress.filled, progress.deferred);
         sweep(cx, &mut progress).await?;
         let (filled, deferred) = (progress.filled - before.0, progress.deferred - before.1);
-        if progress.sweep > 0 && filled == 0 && deferred == 0 {
+        if whole && progress.sweep > 0 && filled == 0 && deferred == 0 {
             break;
         }
         if filled > 0 {
@@ -54,10 +56,14 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
         if deferred > 0 {
             cx.sleep(Duration::from_secs(1).min(cx.plan().ddl.patience)).await?;
         }
+        // A partition that was attached meanwhile has its rows yet to be filled.
+        cx.refresh().await?;
         next_sweep(cx, &mut progress).await?;
     }
     progress.finished = true;
+    crash::point("before saving the end of the backfill");
     cx.engine().save_progress(&cx.fence, Some(&progress)).await?;
+    crash::point("after saving the end of the backfill");
     cx.report(Event::BackfillProgress { progress: progress.clone() }).await?;
     cx.state.progress = Some(progress);
     let (left, some) = cx.engine().rejects(&cx.state.id, 1).await?;
@@ -66,7 +72,27 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
         let message = format!("{} not convert, the first {}: {}", if left == 1 { "1 row does".into() } else { format!("{left} rows do") }, first.key, first.message);
         return Err(Error::new(Code::Rejects, message));
     }
+    count_empty(cx).await?;
     Ok(Outcome::Done)
+}
+
+/// Says how many rows stay NULL because forward gives NULL: what to expect of NOT NULL, and of a typo in the expression.
+async fn count_empty(cx: &mut Cx<'_>) -> Result<()> {
+    let mut walker = Walker::new(cx, None);
+    let mut empty = 0;
+    while let Some(chunk) = walker.next(cx).await? {
+        let began = Instant::now();
+        let seen = cx.engine().compare(&cx.resolved, &chunk, Compare::Empty, false, 0).await?;
+        empty += seen.divergent;
+        walker.mark = Some(chunk.next);
+        walker.finished(cx, seen.rows, began.elapsed()).await?;
+    }
+    cx.remember(Stage::Backfill, "stay_null", empty).await?;
+    if empty > 0 {
+        let (rows, stay) = (count(usize::try_from(empty).unwrap_or(usize::MAX), "row"), if empty == 1 { "stays" } else { "stay" });
+        cx.report(Event::Note { text: format!("{rows} {stay} NULL, since forward gives NULL there") }).await?;
+    }
+    Ok(())
 }
 
 async fn next_sweep(cx: &Cx<'_>, progress: &mut Progress) -> Result<()> {
@@ -75,11 +101,16 @@ async fn next_sweep(cx: &Cx<'_>, progress: &mut Progress) -> Result<()> {
         return Err(Error::new(Code::PaceGivenUp, "rows are empty again after each of 1000 sweeps: something sets the new column back to NULL"));
     }
     *progress = Progress { sweep: progress.sweep + 1, watermark: None, refresh: false, done: 0, total: cx.resolved.rows, ..progress.clone() };
-    cx.engine().save_progress(&cx.fence, Some(progress)).await
+    crash::point("before saving the next sweep");
+    cx.engine().save_progress(&cx.fence, Some(progress)).await?;
+    crash::point("after saving the next sweep");
+    Ok(())
 }
 
 async fn start_over(cx: &mut Cx<'_>) -> Result<()> {
+    crash::point("before clearing rejects");
     cx.engine().clear_rejects(&cx.fence).await?;
+    crash::point("after clearing rejects");
     cx.state.rejected = 0;
     if let Some(progress) = cx.state.progress.take() {
         let progress = Progress { watermark: None, finished: false, done: 0, ..progress };
@@ -145,7 +176,8 @@ async fn fill(cx: &Cx<'_>, walker: &mut Walker, chunk: &Chunk, progress: &mut Pr
     Ok(())
 }
 
-/// One batch: filled, or told why not. A connection that breaks is opened again; a row that doesn't convert is found.
+/// One batch: filled, or told why not; a row that doesn't convert is found. A connection that breaks is not for here: whether
+/// the batch was committed is only known once the saved progress is read again.
 async fn batch(cx: &Cx<'_>, batch: &Batch<'_>) -> Result<Filled> {
     let mut attempt = 0;
     loop {
@@ -162,11 +194,6 @@ async fn batch(cx: &Cx<'_>, batch: &Batch<'_>) -> Result<Filled> {
                 None if attempt < RETRIES => {}
                 None => return Err(error),
             },
-            // Filling is safe to repeat: what was filled is no longer empty.
-            Trouble::ConnectionLost if attempt < RETRIES => {
-                cx.report(Event::BatchRetried { reason: error.to_string(), attempt }).await?;
-                cx.sleep(Duration::from_millis(250 * u64::from(attempt))).await?;
-            }
             _ => return Err(error),
         }
     }
@@ -174,17 +201,24 @@ async fn batch(cx: &Cx<'_>, batch: &Batch<'_>) -> Result<Filled> {
 
 /// Names the rows that don't convert. None when there are none any more: somebody has corrected them meanwhile.
 async fn set_aside(cx: &Cx<'_>, batch: &Batch<'_>) -> Result<Option<Filled>> {
-    let bad = cx.engine().bad_rows(&cx.resolved, batch.chunk, u32::MAX).await?;
+    let bad = cx.engine().bad_rows(&cx.resolved, batch.chunk, batch.what).await?;
     let Some(first) = bad.first().cloned() else { return Ok(None) };
     if cx.plan().backfill.on_bad_row == OnBadRow::Stop {
-        let value = first.value.map_or("NULL".to_string(), |v| format!("{v:?}"));
-        let others = if bad.len() > 1 { format!(", and {} more nearby", bad.len() - 1) } else { String::new() };
-        let message = format!("row {} with {} = {value}: {}{others}", first.key, cx.resolved.old.name, first.message);
-        return Err(Error::new(Code::BadRow, message));
+        return Err(stopped_by(&bad, &cx.resolved.old.name));
     }
+    crash::point("before saving rejects");
     cx.engine().add_rejects(&cx.fence, &bad).await?;
+    crash::point("after saving rejects");
     cx.report(Event::RowsRejected { count: bad.len() as u64, first_key: first.key, message: first.message }).await?;
     cx.engine().fill(&cx.resolved, &Batch { what: Fill::PendingGood, ..*batch }, &cx.fence).await.map(Some)
+}
+
+/// The first of some bad rows, with what it has in the column that was converted.
+pub fn stopped_by(bad: &[Reject], column: &str) -> Error {
+    let Some(first) = bad.first() else { return Error::new(Code::Internal, "no bad row") };
+    let value = first.value.as_ref().map_or("NULL".to_string(), |v| format!("{v:?}"));
+    let others = if bad.len() > 1 { format!(", and {} more nearby", bad.len() - 1) } else { String::new() };
+    Error::new(Code::BadRow, format!("row {} with {column} = {value}: {}{others}", first.key, first.message))
 }
 
 /// Walks again for the rows that were set aside. How many are left.

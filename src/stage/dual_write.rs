@@ -8,6 +8,7 @@
 use jiff::Timestamp;
 
 use super::{Outcome, Stage, quiet};
+use crate::crash;
 use crate::ddl::act;
 use crate::engine::{Ddl, Probe};
 use crate::error::{Code, Error, Result};
@@ -26,6 +27,7 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
 async fn install(cx: &mut Cx<'_>) -> Result<Outcome> {
     act(cx, &Ddl::InstallSync { watch: false }).await?;
     let probe = cx.engine().probe_sync(&cx.resolved).await?;
+    crash::point("after probing the sync");
     let detail = match &probe {
         Probe::Passed => "a row was written and rolled back".to_string(),
         Probe::NoRow => "there is no row to try it on; the catalog shows the trigger enabled".to_string(),
@@ -59,17 +61,20 @@ async fn observe(cx: &mut Cx<'_>) -> Result<Outcome> {
 }
 
 pub async fn undo(cx: &mut Cx<'_>) -> Result<()> {
-    let any_filled = cx.state.progress.is_some() || cx.state.origin.adopted;
-    if any_filled {
-        let progress = Progress { refresh: true, ..Progress::begin(cx.resolved.walk, cx.resolved.rows, Timestamp::now()) };
-        cx.engine().save_progress(&cx.fence, Some(&progress)).await?;
-        cx.state.progress = Some(progress);
-    }
+    // Also before any backfill: the sync itself, or the application, has filled some rows.
+    let progress = Progress { refresh: true, ..Progress::begin(cx.resolved.walk, cx.resolved.rows, Timestamp::now()) };
+    crash::point("before asking for a refresh");
+    cx.engine().save_progress(&cx.fence, Some(&progress)).await?;
+    crash::point("after asking for a refresh");
+    cx.state.progress = Some(progress);
     match cx.plan().dual_write.mode {
         DualWriteMode::Trigger => act(cx, &Ddl::DropSync).await,
         DualWriteMode::App => {
             act(cx, &Ddl::DropObserver).await?;
-            cx.engine().clear_strays(&cx.fence).await
+            crash::point("before clearing stray writes");
+            cx.engine().clear_strays(&cx.fence).await?;
+            crash::point("after clearing stray writes");
+            Ok(())
         }
     }
 }

@@ -5,6 +5,7 @@
 //! and loses nothing. Done when `soak` has passed.
 
 use super::{Outcome, Stage, since};
+use crate::crash;
 use crate::ddl::act;
 use crate::engine::Ddl;
 use crate::error::Result;
@@ -15,6 +16,7 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
     if cx.plan().read_switch.mode == SwitchMode::Swap {
         act(cx, &Ddl::SwapNames { swapped: true }).await?;
         cx.refresh().await?;
+        crash::point("after looking at the swapped names");
     }
     let now = cx.engine().now().await?;
     let switched = since(cx, Stage::ReadSwitch, "switched_at", now).await?;
@@ -25,6 +27,7 @@ pub async fn undo(cx: &mut Cx<'_>) -> Result<()> {
     if cx.plan().read_switch.mode == SwitchMode::Swap {
         act(cx, &Ddl::SwapNames { swapped: false }).await?;
         cx.refresh().await?;
+        crash::point("after looking at the swapped names");
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! sync back and refilling the old column from the new one wherever they differ: nothing written meanwhile is lost.
 
 use super::{Outcome, Stage, quiet, since, write_all};
+use crate::crash;
 use crate::ddl::act;
 use crate::engine::{Ddl, Fill, Probe, Side};
 use crate::error::{Code, Error, Result};
@@ -24,6 +25,7 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
         DualWriteMode::Trigger => (Ddl::InstallSync { watch: true }, Ddl::DropSync),
         DualWriteMode::App => (Ddl::InstallObserver { watch: true }, Ddl::DropObserver),
     };
+    crash::point("after probing an insert");
     act(cx, &watch).await?;
     let now = cx.engine().now().await?;
     let watching = since(cx, Stage::StopWrites, "watching_since", now).await?;
@@ -44,9 +46,12 @@ pub async fn undo(cx: &mut Cx<'_>) -> Result<()> {
         DualWriteMode::Trigger => act(cx, &Ddl::InstallSync { watch: false }).await?,
         DualWriteMode::App => act(cx, &Ddl::InstallObserver { watch: false }).await?,
     }
-    act(cx, &Ddl::MoveDefaultBack).await?;
+    // First, since a value that the old column can't hold ends the way back: then inserts must go on as they did.
+    crash::point("before refilling the old column");
     let rows = write_all(cx, Fill::Reverse).await?;
+    crash::point("after refilling the old column");
     cx.report(Event::Repaired { rows }).await?;
+    act(cx, &Ddl::MoveDefaultBack).await?;
     if cx.state.origin.old_not_null {
         let proof = ConstraintSpec { name: cx.resolved.names.not_null[0].clone(), rule: Rule::NotNull(Side::Old) };
         for ddl in [

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::backfill::stopped_by;
 use super::{Outcome, Stage};
+use crate::crash;
 use crate::ddl::{act, action};
 use crate::engine::{Batch, Chunk, Compare, Compared, Ddl, Fill, Side, Stripe};
 use crate::error::{Code, Error, Result, Trouble, count};
@@ -52,7 +54,9 @@ async fn due(cx: &Cx<'_>) -> Result<Outcome> {
 }
 
 async fn record(cx: &mut Cx<'_>, pass: Pass) -> Result<()> {
+    crash::point("before saving a pass");
     cx.engine().add_pass(&cx.fence, &pass).await?;
+    crash::point("after saving a pass");
     cx.state.passes.push(pass.clone());
     let event = Event::ValidatePass { pass, zero_in_a_row: cx.state.zero_passes(), needed: cx.plan().validate.passes };
     cx.report(event).await
@@ -173,6 +177,11 @@ pub async fn write(cx: &Cx<'_>, chunk: &Chunk, what: Fill) -> Result<u64> {
                 cx.sleep(Duration::from_millis(100 * u64::from(attempt.min(10)))).await?;
             }
             Err(e) if e.trouble().passes() => return Err(Error::new(Code::PaceGivenUp, e.to_string())),
+            Err(e) if e.trouble() == Trouble::BadData => {
+                let bad = cx.engine().bad_rows(&cx.resolved, chunk, what).await?;
+                let from = if what == Fill::Reverse { &cx.resolved.new } else { &cx.resolved.old };
+                return Err(if bad.is_empty() { e } else { stopped_by(&bad, &from.name) });
+            }
             Err(e) => return Err(e),
         }
     }

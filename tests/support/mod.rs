@@ -97,6 +97,28 @@ impl Server {
         panic!("the server does not start: {}", server.log());
     }
 
+    /// A streaming standby of this server, made with pg_basebackup; `extra_conf` are lines for its configuration alone.
+    pub fn standby(&self, version: u32, extra_conf: &[&str]) -> Server {
+        Server::start_with(version, |folder| {
+            let data = folder.join("data");
+            let out = Command::new(self.bin.join("pg_basebackup"))
+                .args(["-R", "-X", "stream", "-c", "fast", "-h", "127.0.0.1", "-U", "postgres", "-p", &self.port.to_string(), "-D"])
+                .arg(&data)
+                .output()
+                .expect("pg_basebackup runs");
+            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+            let conf = data.join("postgresql.conf");
+            let mut text = std::fs::read_to_string(&conf).expect("the primary's configuration came along");
+            text += &format!("\nunix_socket_directories = '{}'\n{}\n", folder.display(), extra_conf.join("\n"));
+            std::fs::write(&conf, text).expect("the configuration is written");
+            if let Some((user, group)) = server_user() {
+                let done = Command::new("chown").args(["-R", &format!("{user}:{group}")]).arg(&data).status();
+                assert!(done.expect("chown runs").success(), "root may give files away");
+            }
+            Vec::new()
+        })
+    }
+
     /// One server for all tests of this process, of the newest version that is here.
     pub fn shared() -> &'static Server {
         static SHARED: OnceLock<Server> = OnceLock::new();

@@ -58,12 +58,15 @@ pub fn retype(id: &str, table: &str, from: &str, to: &str, new_type: &str, more:
 
 /// `AT_ONCE`, with the keys of `more` in place of its own.
 pub fn settings(more: &str) -> String {
-    let mut sections: Vec<(String, Vec<String>)> = vec![(String::new(), Vec::new())];
-    for line in AT_ONCE.lines().chain(more.lines()).map(str::trim).filter(|line| !line.is_empty()) {
-        if line.starts_with('[') && !line.contains('=') {
-            sections.push((line.to_owned(), Vec::new()));
-        } else if let Some(section) = sections.last_mut() {
-            section.1.push(line.to_owned());
+    let mut sections: Vec<(String, Vec<String>)> = Vec::new();
+    for text in [AT_ONCE, more] {
+        sections.push((String::new(), Vec::new()));
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            if line.starts_with('[') && !line.contains('=') {
+                sections.push((line.to_owned(), Vec::new()));
+            } else if let Some(section) = sections.last_mut() {
+                section.1.push(line.to_owned());
+            }
         }
     }
     let mut merged: Vec<(String, Vec<String>)> = Vec::new();
@@ -128,7 +131,12 @@ impl Sete {
     /// Runs a command that must end with this status and code.
     pub fn fails(&self, command: &str, args: &[&str], status: i32, code: &str) -> Out {
         let out = self.run(command, args);
-        assert!(out.code == status && out.text().contains(code), "sete {command} {args:?}: {status} {code} expected, got {}\n{}", out.code, out.text());
+        assert!(
+            out.code == status && out.text().contains(code),
+            "sete {command} {args:?}: {status} {code} expected, got {}\n{}",
+            out.code,
+            out.text()
+        );
         out
     }
 

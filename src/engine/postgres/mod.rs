@@ -42,6 +42,10 @@ struct Open {
     version: u32,
 }
 
+/// A client that was frozen in the middle of a transaction holds row locks no longer than this. Shorter than the wait for the
+/// lease, whose row it holds as well, so that another can take over.
+const FROZEN: Duration = Duration::from_secs(5);
+
 /// What a transaction of ours sets for itself, and for itself only.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -163,11 +167,12 @@ impl Tx<'_> {
     /// What begins a transaction with all its limits. A transaction that was left open is taken back first.
     fn begin_sql(&self, settings: Settings, search_path: &str) -> String {
         let mut sql = format!(
-            "ROLLBACK; BEGIN{}; SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = 0; \
+            "ROLLBACK; BEGIN{}; SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {}; \
              SET LOCAL row_security = off; SET LOCAL search_path = {search_path}; SET LOCAL synchronous_commit = {}",
             if settings.read_only { " READ ONLY" } else { "" },
             ms(settings.lock_timeout),
             ms(settings.statement_timeout),
+            ms(FROZEN),
             // `local` and not `on`: a standby that is down must not stop our own bookkeeping for ever.
             if settings.lazy_commit { "off" } else { "local" },
         );

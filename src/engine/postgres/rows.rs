@@ -9,8 +9,9 @@ use tokio_postgres::types::ToSql;
 use super::sql::{ident, qualified, rename_columns};
 use super::sync::{differ, error_call};
 use super::{Postgres, Settings, Tx, conn, store};
+use crate::crash;
 use crate::engine::catalog::{Key, Leaf};
-use crate::engine::{Batch, Chunk, Compare, Compared, Fence, Fill, Filled, Place, Pressure, Rows, Stripe, Walk, Watermark};
+use crate::engine::{Batch, Chunk, Compare, Compared, Fence, Fill, Filled, Place, Pressure, Rows, Side, Stripe, Walk, Watermark};
 use crate::error::{Code, Error, Result};
 use crate::plan::Plan;
 use crate::resolve::{Conversion, Resolved};
@@ -99,12 +100,12 @@ fn assignment(r: &Resolved, what: Fill) -> (String, String, String) {
         Fill::Pending => (new, forward, pending),
         // CASE, since the order in which AND looks is the planner's choice.
         Fill::PendingGood => {
-            let condition = format!("{new} IS NULL AND CASE WHEN {} IS NULL THEN (\n{forward}\n) IS NOT NULL ELSE false END", error_call(r));
+            let condition = format!("{new} IS NULL AND CASE WHEN {} IS NULL THEN (\n{forward}\n) IS NOT NULL ELSE false END", error_call(r, Side::New));
             (new, forward, condition)
         }
         // A row that either direction explains is left alone: a lossy conversion would alter it.
-        Fill::Forward => (new, forward, divergence(r, Compare::Divergent, false)),
-        Fill::Reverse => (ident(&r.old.name), reverse, divergence(r, Compare::Divergent, false)),
+        Fill::Forward => (new, forward, divergent(r, true)),
+        Fill::Reverse => (ident(&r.old.name), reverse, divergent(r, true)),
     }
 }
 
@@ -133,29 +134,29 @@ pub fn example_fill(r: &Resolved, what: Fill) -> String {
     fill_sql(r, &relation, &bounds, what, Stripe::WHOLE).replace("(\n", "(").replace("\n)", ")")
 }
 
-/// The rows that a comparison counts.
-fn divergence(r: &Resolved, what: Compare, safely: bool) -> String {
-    let (forward, reverse) = (actual(r, &r.forward), actual(r, &r.reverse));
-    let (old, new) = (ident(&r.old.name), ident(&r.new.name));
-    let pending = format!("{new} IS NULL AND (\n{forward}\n) IS NOT NULL");
-    let apart = match what {
-        Compare::Pending => pending,
-        // Neither direction explains the row. The reverse is only asked where the forward doesn't.
-        Compare::Divergent => format!(
-            "({pending}) OR (CASE WHEN {} THEN {} ELSE false END)",
-            differ(&new, &format!("(\n{forward}\n)::{}", r.new.type_name), &r.new),
-            differ(&old, &format!("(\n{reverse}\n)::{}", r.old.type_name), &r.old),
-        ),
-    };
-    if !safely {
-        return apart;
+/// The rows that a comparison counts. `safely` also where one of them doesn't convert.
+fn counted(r: &Resolved, what: Compare, safely: bool) -> String {
+    match what {
+        Compare::Empty => format!("{} IS NULL", ident(&r.new.name)),
+        Compare::Divergent => divergent(r, safely),
     }
-    // A row that doesn't convert is settled by being a reject, and diverges unless its new column is empty as it must be.
-    let bad = match what {
-        Compare::Pending => "false".to_string(),
-        Compare::Divergent => "true".to_string(),
+}
+
+/// Neither direction explains the row. The reverse is only asked where the forward doesn't; a direction that fails explains nothing.
+fn divergent(r: &Resolved, safely: bool) -> String {
+    let (old, new) = (ident(&r.old.name), ident(&r.new.name));
+    let (forward, reverse) = (actual(r, &r.forward), actual(r, &r.reverse));
+    // CASE, since the order in which AND looks is the planner's choice.
+    let unless_it_fails = |side: Side, then: String, fails: &str| match safely && !r.conversion_to(side).safe {
+        true => format!("CASE WHEN {} IS NULL THEN {then} ELSE {fails} END", error_call(r, side)),
+        false => then,
     };
-    format!("CASE WHEN {} IS NULL THEN {apart} ELSE {bad} END", error_call(r))
+    let by_reverse = differ(&old, &format!("(\n{reverse}\n)::{}", r.old.type_name), &r.old);
+    let by_reverse = unless_it_fails(Side::Old, format!("({by_reverse})"), "true");
+    let by_forward = differ(&new, &format!("(\n{forward}\n)::{}", r.new.type_name), &r.new);
+    let pending = format!("{new} IS NULL AND (\n{forward}\n) IS NOT NULL");
+    let by_both = format!("(({pending}) OR CASE WHEN {by_forward} THEN {by_reverse} ELSE false END)");
+    unless_it_fails(Side::New, by_both, &by_reverse)
 }
 
 fn leaf_of<'a>(r: &'a Resolved, chunk: &Chunk) -> Result<&'a Leaf> {
@@ -188,9 +189,9 @@ impl Rows for Postgres {
         Ok(Filled { rows, took: began.elapsed(), paused })
     }
 
-    async fn bad_rows(&self, r: &Resolved, chunk: &Chunk, limit: u32) -> Result<Vec<Reject>> {
+    async fn bad_rows(&self, r: &Resolved, chunk: &Chunk, what: Fill) -> Result<Vec<Reject>> {
         let tx = self.begin_for(&r.table, Settings { statement_timeout: BATCH_LIMIT, ..Settings::LOOK }).await?;
-        let bad = bad_rows(&tx, r, chunk, limit).await;
+        let bad = bad_rows(&tx, r, chunk, what).await;
         tx.end(bad).await
     }
 
@@ -305,26 +306,32 @@ async fn fill(
     begun?;
     let paused = store::held(held?, fence)?;
     let rows = rows?;
+    crash::point("between a batch and its progress");
     if let Some(progress) = progress {
         let progress = Progress { filled: progress.filled + rows, ..progress.clone() };
         store::write_progress(tx, fence, &progress).await?;
+        crash::point("before committing a batch");
     }
     Ok((rows, paused))
 }
 
-async fn bad_rows(tx: &Tx<'_>, r: &Resolved, chunk: &Chunk, limit: u32) -> Result<Vec<Reject>> {
+async fn bad_rows(tx: &Tx<'_>, r: &Resolved, chunk: &Chunk, what: Fill) -> Result<Vec<Reject>> {
     let leaf = leaf_of(r, chunk)?;
     let bounds = Bounds::of(r, chunk, leaf)?;
+    let (to, from, concerned) = match what {
+        Fill::Pending | Fill::PendingGood => (Side::New, &r.old, format!("{} IS NULL", ident(&r.new.name))),
+        Fill::Forward => (Side::New, &r.old, divergent(r, true)),
+        Fill::Reverse => (Side::Old, &r.new, divergent(r, true)),
+    };
     let sql = format!(
-        "SELECT * FROM (SELECT {} AS key, left(({})::text, 200) AS value, {} AS message FROM ONLY {} AS {} WHERE {} AND {} IS NULL) AS found \
-         WHERE message IS NOT NULL LIMIT {limit}",
+        "SELECT * FROM (SELECT {} AS key, left(({})::text, 200) AS value, {} AS message FROM ONLY {} AS {} WHERE {} AND ({concerned})) AS found \
+         WHERE message IS NOT NULL",
         row_name(leaf.key.as_ref()),
-        ident(&r.old.name),
-        error_call(r),
+        ident(&from.name),
+        error_call(r, to),
         chunk.relation,
         ident(&r.table.name),
         bounds.sql,
-        ident(&r.new.name)
     );
     let rows = tx.query(&sql, &bounds.refs(), "looking for rows that don't convert").await?;
     Ok(rows.iter().map(|row| Reject { key: row.get("key"), value: row.get("value"), message: row.get("message") }).collect())
@@ -333,7 +340,7 @@ async fn bad_rows(tx: &Tx<'_>, r: &Resolved, chunk: &Chunk, limit: u32) -> Resul
 async fn compare(tx: &Tx<'_>, r: &Resolved, chunk: &Chunk, what: Compare, safely: bool, sample: u32) -> Result<Compared> {
     let leaf = leaf_of(r, chunk)?;
     let bounds = Bounds::of(r, chunk, leaf)?;
-    let apart = divergence(r, what, safely);
+    let apart = counted(r, what, safely);
     let sql = format!(
         "SELECT count(*), count(*) FILTER (WHERE {apart}), (array_agg({} ORDER BY ctid) FILTER (WHERE {apart}))[1:{sample}] FROM ONLY {} AS {} WHERE {}",
         row_name(leaf.key.as_ref()),

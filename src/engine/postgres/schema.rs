@@ -9,10 +9,11 @@ use super::conn::database_error;
 use super::sql::{ident, literal, qualified};
 use super::{Postgres, Settings, Tx, catalog, rows, sync};
 use crate::change::Mapping;
+use crate::crash;
 use crate::engine::{Applied, Catalog, Cost, CostClass, Ddl, Fence, Fill, Probe, Schema, Side, StatementRead};
 use crate::error::{Blocker, Code, Error, Result, Trouble};
 use crate::plan::{Plan, TableName};
-use crate::resolve::{ConstraintSpec, IndexSpec, Resolved, Rule};
+use crate::resolve::{ConstraintSpec, IndexSpec, Resolved, Rule, partition_index_name};
 use crate::state::Origin;
 
 /// No catalog-only statement takes this long. One that does is scanning after all, and is taken back.
@@ -183,7 +184,8 @@ fn swap(r: &Resolved) -> Vec<String> {
     let mut out: Vec<String> = remade.iter().flat_map(|(before, _)| before.clone()).collect();
     out.extend([rename(&r.old.name, &between), rename(&r.new.name, &r.old.name), rename(&between, &r.new.name)]);
     // The functions go by name; the triggers' conditions follow the columns by number.
-    out.extend([sync::error_function(&exchanged), sync::sync_function(&exchanged, false)]);
+    out.extend(sync::error_functions(&exchanged));
+    out.push(sync::sync_function(&exchanged, false));
     out.extend(if exchanged.swapped { move_default(&exchanged, &exchanged.old.name, &exchanged.new.name) } else { move_default_back(&exchanged) });
     out.extend(remade.into_iter().flat_map(|(_, after)| after.clone()));
     out
@@ -195,29 +197,26 @@ struct IndexStep {
     name: TableName,
     /// Runs outside a transaction, blocking nobody.
     concurrent: bool,
-    /// The parent's index that this one is attached to.
-    attach: Option<String>,
+    /// Attaches it to its parent's index.
+    attach: bool,
 }
 
-/// A plain table's index is one concurrent build. A partitioned one's: an empty index on the parent, a concurrent build on
-/// each leaf, then each is attached; the parent's turns valid with the last.
+/// A plain table's index is one concurrent build. A partitioned one's: an empty index on the parent, likewise on partitions
+/// that are partitioned themselves, and a concurrent build on each leaf; each is attached to its parent's, which turns valid
+/// with the last.
 fn index_steps(r: &Resolved, index: &IndexSpec) -> Vec<IndexStep> {
-    let build = |name: &str, table: &str, concurrently: &str| index.statement(concurrently, &ident(name), table);
-    let in_schema = |name: &str| TableName { schema: r.table.schema.clone(), name: name.to_string() };
-    if !r.partitioned {
-        let sql = build(&index.name, &qualified(&r.table), "CONCURRENTLY");
-        return vec![IndexStep { sql, name: in_schema(&index.name), concurrent: true, attach: None }];
-    }
-    let parent = qualified(&in_schema(&index.name));
-    let mut steps =
-        vec![IndexStep { sql: build(&index.name, &format!("ONLY {}", qualified(&r.table)), ""), name: in_schema(&index.name), concurrent: false, attach: None }];
-    for leaf in &r.leaves {
-        let name = crate::resolve::leaf_index_name(&index.name, &leaf.name.name);
-        let sql = build(&name, &qualified(&leaf.name), "CONCURRENTLY");
-        let name = TableName { schema: leaf.name.schema.clone(), name };
-        let attach = format!("ALTER INDEX {parent} ATTACH PARTITION {}", qualified(&name));
-        steps.push(IndexStep { sql, name: name.clone(), concurrent: true, attach: None });
-        steps.push(IndexStep { sql: attach, name, concurrent: false, attach: Some(parent.clone()) });
+    let step = |table: &TableName, leaf: bool| {
+        let own = if *table == r.table { index.name.clone() } else { partition_index_name(&index.name, &table.name) };
+        let (concurrently, on) = if leaf { ("CONCURRENTLY", qualified(table)) } else { ("", format!("ONLY {}", qualified(table))) };
+        let sql = index.statement(concurrently, &ident(&own), &on);
+        IndexStep { sql, name: TableName { schema: table.schema.clone(), name: own }, concurrent: leaf, attach: false }
+    };
+    let mut steps = vec![step(&r.table, !r.partitioned)];
+    for partition in &r.partitions {
+        let (parent, own) = (step(&partition.parent, false).name, step(&partition.name, partition.leaf));
+        let attach = format!("ALTER INDEX {} ATTACH PARTITION {}", qualified(&parent), qualified(&own.name));
+        let attached = IndexStep { sql: attach, name: own.name.clone(), concurrent: false, attach: true };
+        steps.extend([own, attached]);
     }
     steps
 }
@@ -355,9 +354,11 @@ async fn watched_by(tx: &Tx<'_>, r: &Resolved, names: &[String; 2], function: &s
     Ok(found.len() == 2 && found.iter().all(|(_, enabled)| *enabled) && exists(tx, sql, &[&function, &body]).await?)
 }
 
-/// Who holds a lock that conflicts with what the action needs. An autovacuum gives way by itself once it is waited for.
+/// Who holds a lock that conflicts with what the action needs, or a snapshot that a concurrent build waits for, on whatever
+/// table it was taken. An autovacuum gives way by itself once it is waited for.
 async fn blockers(tx: &Tx<'_>, cost: &Cost) -> Result<Vec<Blocker>> {
     let mut out = Vec::new();
+    let waits_for_snapshots = cost.class == CostClass::Index;
     for (relation, mode) in &cost.locks {
         let conflicting: &[&str] = match *mode {
             ACCESS_EXCLUSIVE => &[
@@ -372,12 +373,14 @@ async fn blockers(tx: &Tx<'_>, cost: &Cost) -> Result<Vec<Blocker>> {
         let sql = "SELECT DISTINCT l.pid, coalesce(a.application_name, '') AS application, coalesce(a.usename::text, '?') AS usr, \
                    coalesce(extract(epoch FROM clock_timestamp() - a.xact_start)::float8, 0) AS age, coalesce(a.state, 'state hidden') AS state, \
                    coalesce(left(a.query, 200), '') AS query \
-                   FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid \
-                   WHERE l.locktype = 'relation' AND l.granted AND l.pid <> pg_catalog.pg_backend_pid() AND l.mode = ANY($2) \
-                   AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()) \
-                   AND l.relation IN (SELECT $1::text::pg_catalog.regclass UNION SELECT relid FROM pg_catalog.pg_partition_tree($1::text::pg_catalog.regclass)) \
-                   AND a.backend_type IS DISTINCT FROM 'autovacuum worker' ORDER BY age DESC";
-        for row in tx.query(sql, &[relation, &conflicting], "looking who holds a lock").await? {
+                   FROM (SELECT pid FROM pg_catalog.pg_locks \
+                   WHERE locktype = 'relation' AND granted AND mode = ANY($2) \
+                   AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()) \
+                   AND relation IN (SELECT $1::text::pg_catalog.regclass UNION SELECT relid FROM pg_catalog.pg_partition_tree($1::text::pg_catalog.regclass)) \
+                   UNION SELECT pid FROM pg_catalog.pg_stat_activity WHERE $3 AND datname = current_database() AND backend_xmin IS NOT NULL) l \
+                   LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid \
+                   WHERE l.pid <> pg_catalog.pg_backend_pid() AND a.backend_type IS DISTINCT FROM 'autovacuum worker' ORDER BY age DESC";
+        for row in tx.query(sql, &[relation, &conflicting, &waits_for_snapshots], "looking who holds a lock").await? {
             out.push(Blocker {
                 pid: i64::from(row.get::<_, i32>("pid")),
                 application: row.get("application"),
@@ -402,7 +405,9 @@ impl Postgres {
         let began = Instant::now();
         let done = apply_statements(&tx, r, ddl, &cost, fence).await;
         let locked = *done.as_ref().unwrap_or(&began);
+        crash::point("before committing an action");
         tx.end(done).await.map_err(|e| not_got(e, &r.table, timeout))?;
+        crash::point("after committing an action");
         Ok(Applied { wait: locked - began, hold: locked.elapsed() })
     }
 
@@ -415,8 +420,10 @@ impl Postgres {
     /// A statement that can't run in a transaction, on a session of its own whose settings end with it.
     async fn concurrently(&self, sql: &str, timeout: Duration) -> Result<Applied> {
         let session = self.dedicated().await?;
+        // The last one is PostgreSQL 17's.
         let settings = format!(
-            "SET lock_timeout = {}; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0",
+            "SET lock_timeout = {}; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; \
+             SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'",
             timeout.as_millis().max(1)
         );
         let began = Instant::now();
@@ -429,16 +436,17 @@ impl Postgres {
     async fn build_index(&self, r: &Resolved, index: &IndexSpec, timeout: Duration, fence: &Fence) -> Result<Applied> {
         let mut total = Applied { wait: Duration::ZERO, hold: Duration::ZERO };
         for step in index_steps(r, index) {
+            crash::point("before a step of an index build");
             self.check_fence(fence).await?;
             let found = self.look_at_index(&step.name).await?;
-            let done = match (&step.attach, found) {
-                (Some(_), Some(found)) => found.attached,
-                (None, Some(found)) if step.concurrent && !found.valid => {
+            let done = match (step.attach, found) {
+                (true, Some(found)) => found.attached,
+                (false, Some(found)) if step.concurrent && !found.valid => {
                     let name = qualified(&step.name);
                     self.concurrently(&format!("DROP INDEX CONCURRENTLY IF EXISTS {name}"), timeout).await.map_err(|e| not_got(e, &r.table, timeout))?;
                     false
                 }
-                (None, Some(_)) => true,
+                (false, Some(_)) => true,
                 (_, None) => false,
             };
             if done {
@@ -447,13 +455,16 @@ impl Postgres {
             let applied = if step.concurrent {
                 let built = self.concurrently(&step.sql, timeout).await;
                 if built.is_err() && self.look_at_index(&step.name).await?.is_some_and(|found| !found.valid) {
-                    self.concurrently(&format!("DROP INDEX CONCURRENTLY IF EXISTS {}", qualified(&step.name)), timeout).await.map_err(|e| not_got(e, &r.table, timeout))?;
+                    // Patience has ended: one that can't be removed soon is removed by the next run.
+                    let limit = timeout.min(BRIEF);
+                    self.concurrently(&format!("DROP INDEX CONCURRENTLY IF EXISTS {}", qualified(&step.name)), limit).await.map_err(|e| not_got(e, &r.table, limit))?;
                 }
                 built.map_err(|e| not_got(e, &r.table, timeout))?
             } else {
                 let brief = timeout.min(Duration::from_secs(2));
                 self.apply_in_transaction(r, &Ddl::Statement(step.sql), brief, fence).await?
             };
+            crash::point("after a step of an index build");
             total = Applied { wait: total.wait + applied.wait, hold: total.hold + applied.hold };
         }
         Ok(total)
@@ -485,6 +496,12 @@ struct FoundIndex {
 /// The moment at which the locks were had.
 async fn apply_statements(tx: &Tx<'_>, r: &Resolved, ddl: &Ddl, cost: &Cost, fence: &Fence) -> Result<Instant> {
     super::store::fenced(tx, fence).await?;
+    // Again, now that no earlier try of ours can still be under way: it would have held the fence. A second swap would undo the first.
+    tx.batch("SET LOCAL search_path = pg_catalog, pg_temp", "looking at the catalog").await?;
+    if present(tx, r, ddl).await? {
+        return Ok(Instant::now());
+    }
+    tx.batch(&format!("SET LOCAL search_path = {}", super::sql::search_path(&r.table)), "looking at the catalog").await?;
     let mut statements = render(r, ddl);
     let mut locks = cost.locks.clone();
     if let Some(repaired) = watchers(tx, r, ddl).await? {
@@ -546,7 +563,7 @@ async fn probe_sync(tx: &Tx<'_>, r: &Resolved) -> Result<Probe> {
         let relation = format!("ONLY {} AS {}", qualified(&leaf.name), ident(&r.table.name));
         let pick = format!(
             "SELECT ctid::text FROM {relation} WHERE CASE WHEN {} IS NULL THEN (\n{forward}\n) IS NOT NULL END LIMIT 1 FOR UPDATE SKIP LOCKED",
-            sync::error_call(r)
+            sync::error_call(r, Side::New)
         );
         let Some(row) = tx.query(&pick, &[], "picking a row for the probe").await?.pop() else { continue };
         let mark = |marker: &str| format!("SET LOCAL sete.by = {}", literal(marker));
@@ -578,17 +595,19 @@ async fn probe_sync(tx: &Tx<'_>, r: &Resolved) -> Result<Probe> {
     Ok(Probe::NoRow)
 }
 
-/// A copy of an existing row without the old column. ON CONFLICT comes after NOT NULL and CHECK, so unique keys don't matter.
+/// A copy of an existing row with the old column NULL, as it will be once its default has gone: a default that is still
+/// there would hide what is to be seen, and draw a sequence's number. ON CONFLICT comes after NOT NULL and CHECK, so unique
+/// keys don't matter.
 async fn probe_insert(tx: &Tx<'_>, r: &Resolved) -> Result<Probe> {
     let columns: Vec<String> = r.columns.iter().filter(|c| c.name != r.old.name && !c.generated).map(|c| ident(&c.name)).collect();
-    let columns = columns.join(", ");
+    let (columns, old) = (columns.join(", "), ident(&r.old.name));
     tx.batch(&format!("SET LOCAL sete.by = {}", literal(&r.names.marker)), "naming ourselves").await?;
     let mut any = false;
     for leaf in &r.leaves {
         let relation = qualified(&leaf.name);
         let sql = format!(
             "WITH one AS (SELECT * FROM ONLY {relation} WHERE {new} IS NOT NULL LIMIT 1), \
-             copied AS (INSERT INTO {relation} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM one ON CONFLICT DO NOTHING) \
+             copied AS (INSERT INTO {relation} ({columns}, {old}) OVERRIDING SYSTEM VALUE SELECT {columns}, NULL FROM one ON CONFLICT DO NOTHING) \
              SELECT count(*) > 0 FROM one",
             new = ident(&r.new.name)
         );
@@ -602,8 +621,9 @@ async fn probe_insert(tx: &Tx<'_>, r: &Resolved) -> Result<Probe> {
 
 /// From pg_stat_statements, where it is installed.
 async fn reads_of_old(tx: &Tx<'_>, r: &Resolved) -> Result<Option<Vec<StatementRead>>> {
+    // A setting of the library's own says that it is loaded; shared_preload_libraries is not for every role to read.
     let sql = "SELECT quote_ident(n.nspname) FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace \
-               WHERE e.extname = 'pg_stat_statements' AND 'pg_stat_statements' = ANY (string_to_array(replace(current_setting('shared_preload_libraries'), ' ', ''), ','))";
+               WHERE e.extname = 'pg_stat_statements' AND current_setting('pg_stat_statements.max', true) IS NOT NULL";
     let Some(row) = tx.query(sql, &[], "looking for pg_stat_statements").await?.pop() else { return Ok(None) };
     let schema: String = row.get(0);
     let sql = format!(
@@ -611,7 +631,11 @@ async fn reads_of_old(tx: &Tx<'_>, r: &Resolved) -> Result<Option<Vec<StatementR
          WHERE s.dbid = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()) \
          AND position(lower($1) IN lower(query)) > 0 AND position(lower($2) IN lower(query)) > 0 AND query !~* 'sete|^(alter|create|drop|comment)' GROUP BY query"
     );
-    let rows = tx.query(&sql, &[&r.old.name, &r.table.name], "reading pg_stat_statements").await?;
+    let rows = match tx.query(&sql, &[&r.old.name, &r.table.name], "reading pg_stat_statements").await {
+        // It is not in shared_preload_libraries, which not everybody may look at.
+        Err(Error::Database { sqlstate: Some(state), .. }) if state == "55000" => return Ok(None),
+        rows => rows?,
+    };
     let names_it = |text: &str| super::sql::names_in(text).contains(&r.old.name);
     Ok(Some(rows.iter().map(|row| StatementRead { text: row.get(0), calls: row.get(1) }).filter(|s| names_it(&s.text)).collect()))
 }

@@ -22,7 +22,8 @@ const FORMAT: i32 = 1;
 
 /// Statements that lead from format n to n + 1. Each is safe to run twice.
 const MIGRATIONS: [&[&str]; 1] = [&[
-    "CREATE SCHEMA IF NOT EXISTS sete",
+    // IF NOT EXISTS alone asks for CREATE on the database even where the schema is there, made by somebody who may.
+    "DO $$ BEGIN IF pg_catalog.to_regnamespace('sete') IS NULL THEN CREATE SCHEMA sete; END IF; END $$",
     "CREATE TABLE IF NOT EXISTS sete.format (version int NOT NULL)",
     "CREATE TABLE IF NOT EXISTS sete.plan (id text PRIMARY KEY, table_name text NOT NULL, fingerprint text NOT NULL, change jsonb NOT NULL, \
      origin jsonb NOT NULL, text text NOT NULL, paused boolean NOT NULL DEFAULT false, created_at timestamptz NOT NULL DEFAULT now())",
@@ -235,7 +236,7 @@ async fn forget(tx: &Tx<'_>, plan: &str) -> Result<()> {
     let sql = "SELECT 1 FROM pg_catalog.pg_trigger WHERE tgname = ANY ($1) AND NOT tgisinternal";
     let triggers: Vec<&String> = names.sync_triggers.iter().chain(&names.observer_triggers).collect();
     if tx.query(sql, &[&triggers], "looking for the plan's triggers").await?.is_empty() {
-        for function in [&names.sync_function, &names.observer_function, &names.error_function] {
+        for function in [&names.sync_function, &names.observer_function].into_iter().chain(&names.error_functions) {
             tx.batch(&format!("DROP FUNCTION IF EXISTS sete.{}", super::sql::ident(function)), "removing the plan's functions").await?;
         }
         tx.batch(&format!("DROP SEQUENCE IF EXISTS sete.{}", super::sql::ident(&names.counter)), "removing the plan's counter").await?;
@@ -315,7 +316,7 @@ impl Store for Postgres {
     }
 
     async fn save_plan_text(&self, fence: &Fence, text: &str) -> Result<()> {
-        self.write("saving the plan", "UPDATE sete.plan SET text = $2 WHERE id = $1", &[&fence.plan, &text]).await
+        self.write_fenced(fence, "saving the plan", "UPDATE sete.plan SET text = $2 WHERE id = $1", &[&fence.plan, &text]).await
     }
 
     async fn save_stage(&self, fence: &Fence, stage: &StageState) -> Result<()> {
@@ -336,7 +337,7 @@ impl Store for Postgres {
 
     async fn add_event(&self, fence: &Fence, who: &str, event: &Event) -> Result<()> {
         let sql = "INSERT INTO sete.event (plan_id, who, token, data) VALUES ($1, $2, $3, $4)";
-        self.write("writing the journal", sql, &[&fence.plan, &who, &fence.token, &json(event)?]).await
+        self.write_fenced(fence, "writing the journal", sql, &[&fence.plan, &who, &fence.token, &json(event)?]).await
     }
 
     async fn events(&self, plan: &str, limit: u32) -> Result<Vec<Entry>> {

@@ -8,6 +8,7 @@
 //! on the schema of the new type, and an empty search_path in its session changes nothing. A conversion that fails leaves
 //! the other column as it is (or empty) and the row pending: it never breaks the application's statement.
 
+use crate::engine::Side;
 use crate::engine::catalog::Column;
 use crate::resolve::{Conversion, Resolved};
 
@@ -176,26 +177,33 @@ pub fn observer_body(r: &Resolved, watch: bool) -> String {
     )
 }
 
-/// Says why a row doesn't convert: NULL when it does. Takes the columns that forward reads, in that order.
-pub fn error_function(r: &Resolved) -> String {
-    let reads: Vec<(&String, &Column)> = r.forward.reads.iter().filter_map(|n| Some((n, actual(r, n)?))).collect();
-    let arguments = reads.iter().map(|(name, c)| format!("{} {}", ident(name), c.type_name)).collect::<Vec<_>>().join(", ");
-    let name = &r.names.error_function;
-    let variables: String = reads.iter().map(|(n, c)| format!("  {} {} := {}.{};\n", ident(n), c.type_name, ident(name), ident(n))).collect();
-    let body = format!(
-        "<<\"~sete\">>\nDECLARE\n  forward {};\nBEGIN\n<<{}>>\nDECLARE\n{variables}BEGIN\n  \"~sete\".forward := (\n{}\n);\n  RETURN NULL;\n\
-         EXCEPTION WHEN OTHERS THEN\n  RETURN SQLSTATE || ' ' || SQLERRM;\nEND;\nEND",
-        r.new.type_name,
-        ident(&r.table.name),
-        r.forward.sql
-    );
-    function(r, name, &arguments, "text", true, &body)
+/// Columns that a side's conversion reads: their names in the plan, and what they are now.
+fn reads(r: &Resolved, to: Side) -> Vec<(&String, &Column)> {
+    r.conversion_to(to).reads.iter().filter_map(|name| Some((name, actual(r, name)?))).collect()
 }
 
-/// The call of the error function over a row.
-pub fn error_call(r: &Resolved) -> String {
-    let arguments = r.forward.reads.iter().filter_map(|n| actual(r, n)).map(|c| ident(&c.name)).collect::<Vec<_>>().join(", ");
-    format!("sete.{}({arguments})", ident(&r.names.error_function))
+/// Both error functions, see [`error_call`].
+pub fn error_functions(r: &Resolved) -> [String; 2] {
+    [Side::Old, Side::New].map(|to| {
+        let name = &r.names.error_functions[to as usize];
+        let reads = reads(r, to);
+        let arguments = reads.iter().map(|(name, c)| format!("{} {}", ident(name), c.type_name)).collect::<Vec<_>>().join(", ");
+        let variables: String = reads.iter().map(|(n, c)| format!("  {} {} := {}.{};\n", ident(n), c.type_name, ident(name), ident(n))).collect();
+        let body = format!(
+            "<<\"~sete\">>\nDECLARE\n  result {};\nBEGIN\n<<{}>>\nDECLARE\n{variables}BEGIN\n  \"~sete\".result := (\n{}\n);\n  RETURN NULL;\n\
+             EXCEPTION WHEN OTHERS THEN\n  RETURN SQLSTATE || ' ' || SQLERRM;\nEND;\nEND",
+            r.column(to).type_name,
+            ident(&r.table.name),
+            r.conversion_to(to).sql
+        );
+        function(r, name, &arguments, "text", true, &body)
+    })
+}
+
+/// Says why a row doesn't convert to a side's type: NULL when it does.
+pub fn error_call(r: &Resolved, to: Side) -> String {
+    let arguments = reads(r, to).iter().map(|(_, c)| ident(&c.name)).collect::<Vec<_>>().join(", ");
+    format!("sete.{}({arguments})", ident(&r.names.error_functions[to as usize]))
 }
 
 /// Not our own session.
@@ -228,7 +236,8 @@ fn triggers(r: &Resolved, names: &[String; 2], when: &str, function: &str) -> Ve
 /// Everything that the sync needs. Triggers that are there already are taken down first by `apply`: CREATE OR REPLACE
 /// TRIGGER is PostgreSQL 14's.
 pub fn install_sync(r: &Resolved, watch: bool) -> Vec<String> {
-    let mut out = vec![error_function(r), sync_function(r, watch)];
+    let mut out: Vec<String> = error_functions(r).into();
+    out.push(sync_function(r, watch));
     out.extend(triggers(r, &r.names.sync_triggers, "BEFORE", &r.names.sync_function));
     out
 }
@@ -239,11 +248,9 @@ pub fn sync_function(r: &Resolved, watch: bool) -> String {
 }
 
 pub fn install_observer(r: &Resolved, watch: bool) -> Vec<String> {
-    let mut out = vec![
-        error_function(r),
-        format!("CREATE SEQUENCE IF NOT EXISTS sete.{}", ident(&r.names.counter)),
-        observer_function(r, watch),
-    ];
+    let mut out: Vec<String> = error_functions(r).into();
+    out.push(format!("CREATE SEQUENCE IF NOT EXISTS sete.{}", ident(&r.names.counter)));
+    out.push(observer_function(r, watch));
     out.extend(triggers(r, &r.names.observer_triggers, "AFTER", &r.names.observer_function));
     out
 }

@@ -2,7 +2,7 @@
 
 use super::Reader;
 use super::table::Found;
-use crate::engine::catalog::{Key, Leaf, RelationKind};
+use crate::engine::catalog::{Key, Leaf, Partition, RelationKind};
 use crate::error::Result;
 use crate::plan::TableName;
 
@@ -32,6 +32,23 @@ pub(super) async fn read(reader: &Reader<'_>, found: &Found) -> Result<Vec<Leaf>
             key: None,
             foreign: r.get("foreign_table"),
         })
+        .collect())
+}
+
+/// The tree below a partitioned table, from the top down; nothing below another.
+pub(super) async fn partitions(reader: &Reader<'_>, found: &Found) -> Result<Vec<Partition>> {
+    if found.kind != RelationKind::Partitioned {
+        return Ok(Vec::new());
+    }
+    let query = "SELECT n.nspname::text AS schema, c.relname::text AS name, pn.nspname::text AS parent_schema, p.relname::text AS parent, t.isleaf AS leaf
+                 FROM pg_partition_tree($1::oid::regclass) t JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+                      JOIN pg_class p ON p.oid = t.parentrelid JOIN pg_namespace pn ON pn.oid = p.relnamespace
+                 WHERE t.level > 0 ORDER BY t.level, t.relid";
+    let name = |schema: String, name: String| TableName { schema: Some(schema), name };
+    let rows = reader.rows("reading the tree of partitions", query, &[&found.id]).await?;
+    Ok(rows
+        .iter()
+        .map(|r| Partition { name: name(r.get("schema"), r.get("name")), parent: name(r.get("parent_schema"), r.get("parent")), leaf: r.get("leaf") })
         .collect())
 }
 

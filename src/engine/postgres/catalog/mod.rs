@@ -117,6 +117,7 @@ async fn read_all(
         collation: old_column.as_ref().and_then(|c| c.collation.clone()).filter(|_| ty.collatable()),
     });
     table.leaves = leaves::read(reader, &found).await?;
+    table.partitions = leaves::partitions(reader, &found).await?;
     table.rows = table.leaves.iter().map(|l| l.rows).sum();
     table.key = leaves::walk_key(reader, found.id, &[&mapping.old, &mapping.new]).await?;
     for leaf in &mut table.leaves {

@@ -95,6 +95,7 @@ pub(super) async fn read(reader: &Reader<'_>, found: &Found) -> Result<Table> {
         columns_max: 1600,
         key: None,
         leaves: Vec::new(),
+        partitions: Vec::new(),
         partition_key: partition_key(reader, found).await?,
         inherits: inherits(reader, found).await?,
         rows_hidden: r.get::<_, Option<bool>>("hidden").unwrap_or(false),
