@@ -59,7 +59,8 @@ pub fn retype(id: &str, table: &str, from: &str, to: &str, new_type: &str, more:
 /// `AT_ONCE`, with the keys of `more` in place of its own.
 pub fn settings(more: &str) -> String {
     let mut sections: Vec<(String, Vec<String>)> = vec![(String::new(), Vec::new())];
-    for line in AT_ONCE.lines().chain(more.lines()).map(str::trim).filter(|line| !line.is_empty()) {
+    // Keys without a section belong to [change], which comes before.
+    for line in more.lines().chain(AT_ONCE.lines()).map(str::trim).filter(|line| !line.is_empty()) {
         if line.starts_with('[') && !line.contains('=') {
             sections.push((line.to_owned(), Vec::new()));
         } else if let Some(section) = sections.last_mut() {
@@ -74,11 +75,11 @@ pub fn settings(more: &str) -> String {
         });
         for line in lines {
             let key = |line: &str| line.split('=').next().map(|key| key.trim().to_owned());
-            merged[at].1.retain(|old| key(old) != key(&line));
-            merged[at].1.push(line);
+            if !merged[at].1.iter().any(|known| key(known) == key(&line)) {
+                merged[at].1.push(line);
+            }
         }
     }
-    // Keys without a section belong to [change], which comes before.
     merged.into_iter().map(|(name, lines)| format!("{name}\n{}\n", lines.join("\n"))).collect()
 }
 
