@@ -27,7 +27,7 @@ pub struct Walker {
     times: VecDeque<f64>,
     recent: VecDeque<(Instant, u64)>,
     /// What `status` shows of a backfill, kept so that a throttle can be added to it. None when it is no backfill that walks.
-    pub shown: Option<Progress>,
+    shown: Option<Progress>,
 }
 
 impl Walker {
