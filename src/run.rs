@@ -393,11 +393,24 @@ async fn run_stage(cx: &mut Cx<'_>, stage: Stage) -> Result<()> {
 
 /// Between its installation and its removal, the sync must be exactly what was installed.
 async fn check_sync(cx: &Cx<'_>, stage: Stage) -> Result<()> {
-    let expected = matches!(stage, Stage::Backfill | Stage::Validate | Stage::ReadSwitch) && cx.plan().dual_write.mode == DualWriteMode::Trigger;
-    if !expected || cx.engine().present(&cx.resolved, &Ddl::InstallSync { watch: false }).await? {
+    let expected = matches!(stage, Stage::Backfill | Stage::Validate | Stage::ReadSwitch);
+    if expected { sync_stands(cx.plan(), cx.engine(), &cx.resolved).await } else { Ok(()) }
+}
+
+/// What a gate must know before it lets an application rely on both columns: that the sync is still at work.
+pub async fn gate_sync(plan: &Plan, engine: &dyn Engine, state: &PlanState) -> Result<()> {
+    if !state.done(Stage::DualWrite) || state.stage(Stage::StopWrites).status != Status::Pending {
         return Ok(());
     }
-    Err(Error::new(Code::SyncBroken, format!("the sync trigger on {} is not as it was installed", cx.resolved.table)))
+    let catalog = engine.catalog(plan, &change::mapping(&plan.change), Some(&state.origin)).await?;
+    sync_stands(plan, engine, &resolve(plan, &catalog, Some(&state.origin))?).await
+}
+
+async fn sync_stands(plan: &Plan, engine: &dyn Engine, r: &Resolved) -> Result<()> {
+    if plan.dual_write.mode == DualWriteMode::App || engine.present(r, &Ddl::InstallSync { watch: false }).await? {
+        return Ok(());
+    }
+    Err(Error::new(Code::SyncBroken, format!("the sync trigger on {} is not as it was installed", r.table)))
 }
 
 /// Saves what came of a stage. A lost lease saves nothing; an interruption leaves the stage as it is, to go on later.
@@ -432,6 +445,10 @@ async fn settle(cx: &mut Cx<'_>, stage: Stage, outcome: Result<Outcome>) -> Resu
 }
 
 async fn save_failure(cx: &mut Cx<'_>, stage: Stage, e: &Error) -> Result<()> {
+    // Not a failure: the stage waits for a person.
+    if e.code() == Code::NeedsConfirmation {
+        return cx.shift(stage, Move::Hold).await;
+    }
     cx.shift(stage, Move::Fail).await?;
     cx.report(Event::StageFailed { stage, code: e.code(), message: e.to_string() }).await
 }

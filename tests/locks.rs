@@ -510,3 +510,17 @@ fn a_replica_that_is_behind_holds_the_backfill() {
         interrupt(step);
     }
 }
+
+/// It has no session, so pg_stat_activity doesn't know it: it is named all the same.
+#[test]
+fn a_prepared_transaction_in_the_way_is_named() {
+    let server = Server::start(*Server::available().last().expect("a PostgreSQL"), &["max_prepared_transactions = 2"]);
+    let (db, url) = server.fresh_db();
+    server.psql(&db, ORDERS);
+    server.psql(&db, "BEGIN; UPDATE orders SET note = 'x' WHERE id = 1; PREPARE TRANSACTION 'payment-17'");
+    let sete = Sete::new(&url, &retype("orders-status", "public.orders", "status", "status_v2", "order_status", SHORT));
+    let out = sete.fails("step", &[], 5, "E401");
+    assert!(out.text().contains("prepared transaction payment-17"), "{}", out.text());
+    server.psql(&db, "ROLLBACK PREPARED 'payment-17'");
+    sete.ok("step", &[]);
+}

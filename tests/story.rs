@@ -131,3 +131,27 @@ fn catalog(server: &Server, db: &str) -> String {
             UNION ALL SELECT tgname FROM pg_trigger WHERE tgrelid = 'orders'::regclass) lines",
     )
 }
+
+/// A gate opens on what is true now, not on what a state row says.
+#[test]
+fn a_gate_closes_when_the_sync_is_disabled() {
+    let server = Server::shared();
+    let (db, sete) = orders(server, "");
+    sete.through("validate");
+    sete.ok("gate", &["--for", "read-new"]);
+    let triggers = |what: &str| {
+        let names = server.psql(&db, "SELECT quote_ident(tgname) FROM pg_trigger WHERE tgname LIKE '~sete_sync%'");
+        names.lines().for_each(|name| {
+            server.psql(&db, &format!("ALTER TABLE orders {what} TRIGGER {name}"));
+        });
+    };
+    triggers("DISABLE");
+    sete.fails("gate", &["--for", "read-new"], 4, "E302");
+    sete.fails("step", &[], 3, "E132");
+    triggers("ENABLE ALWAYS");
+    sete.ok("gate", &["--for", "read-new"]);
+    sete.through("stop_writes");
+    // Unconfirmed is no failure: the stage waits for a person.
+    sete.fails("step", &[], 3, "E207");
+    assert_eq!(sete.at(), ("drop".into(), "waiting".into()));
+}

@@ -13,6 +13,7 @@ use crate::error::{Code, Error, Result, exit};
 use crate::gate::{self, Deploy, GateReport};
 use crate::plan::{Plan, duration};
 use crate::report::figures::{number, time};
+use crate::run;
 
 const POLL: Duration = Duration::from_secs(2);
 
@@ -74,7 +75,16 @@ pub async fn run(args: Args, context: &Context) -> Result<u8> {
 async fn look(plan: &Plan, engine: &dyn Engine, deploy: Deploy) -> Result<GateReport> {
     let state = engine.load(&plan.id).await?;
     let strays = if state.is_some() { engine.stray_writers(&plan.id).await? } else { Vec::new() };
-    Ok(gate::evaluate(plan, state.as_ref(), &strays, engine.now().await?, deploy))
+    let report = gate::evaluate(plan, state.as_ref(), &strays, engine.now().await?, deploy);
+    // What the state rows say was true when they were written; a gate opens on what is true now.
+    match &state {
+        Some(state) if report.open => match run::gate_sync(plan, engine, state).await {
+            Ok(()) => Ok(report),
+            Err(e) if e.code() == Code::SyncBroken => Ok(GateReport { open: false, reason: e.to_string(), ..report }),
+            Err(e) => Err(e),
+        },
+        _ => Ok(report),
+    }
 }
 
 fn closed(report: &GateReport) -> String {

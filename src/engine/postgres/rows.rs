@@ -368,7 +368,7 @@ async fn pressure(tx: &Tx<'_>, plan: &Plan) -> Result<Pressure> {
     // A standby that has replayed all there is has no lag, however long ago that was; one that is not streaming has an unknown one.
     let sql = "SELECT coalesce(nullif(application_name, ''), host(client_addr), pid::text) || ' (' || coalesce(host(client_addr), 'local') || ')' AS name, \
                CASE WHEN state <> 'streaming' THEN NULL WHEN replay_lsn >= pg_current_wal_lsn() THEN 0 \
-               ELSE extract(epoch FROM coalesce(replay_lag, interval '0'))::float8 END AS lag, state IS NULL AS hidden \
+               ELSE extract(epoch FROM replay_lag)::float8 END AS lag, state IS NULL AS hidden \
                FROM pg_catalog.pg_stat_replication WHERE state IS NULL OR state IN ('streaming', 'catchup')";
     for row in tx.query(sql, &[], "looking at the replicas").await? {
         let hidden: bool = row.get("hidden");

@@ -370,16 +370,19 @@ async fn blockers(tx: &Tx<'_>, cost: &Cost) -> Result<Vec<Blocker>> {
             }
             _ => &["ShareUpdateExclusiveLock", "ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"],
         };
-        let sql = "SELECT DISTINCT l.pid, coalesce(a.application_name, '') AS application, coalesce(a.usename::text, '?') AS usr, \
-                   coalesce(extract(epoch FROM clock_timestamp() - a.xact_start)::float8, 0) AS age, coalesce(a.state, 'state hidden') AS state, \
+        let sql = "SELECT DISTINCT coalesce(l.pid, 0) AS pid, coalesce(a.application_name, 'prepared transaction ' || x.gid, '') AS application, coalesce(a.usename::text, x.owner::text, '?') AS usr, \
+                   coalesce(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, x.prepared))::float8, 0) AS age, coalesce(a.state, CASE WHEN x.gid IS NULL THEN 'state hidden' ELSE 'prepared' END) AS state, \
                    coalesce(left(a.query, 200), '') AS query \
-                   FROM (SELECT pid FROM pg_catalog.pg_locks \
+                   FROM (SELECT pid, virtualtransaction FROM pg_catalog.pg_locks \
                    WHERE locktype = 'relation' AND granted AND mode = ANY($2) \
                    AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()) \
                    AND relation IN (SELECT $1::text::pg_catalog.regclass UNION SELECT relid FROM pg_catalog.pg_partition_tree($1::text::pg_catalog.regclass)) \
-                   UNION SELECT pid FROM pg_catalog.pg_stat_activity WHERE $3 AND datname = current_database() AND backend_xmin IS NOT NULL) l \
+                   UNION SELECT pid, NULL FROM pg_catalog.pg_stat_activity WHERE $3 AND datname = current_database() AND backend_xmin IS NOT NULL) l \
                    LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid \
-                   WHERE l.pid <> pg_catalog.pg_backend_pid() AND a.backend_type IS DISTINCT FROM 'autovacuum worker' ORDER BY age DESC";
+                   LEFT JOIN (SELECT t.virtualtransaction, x.gid, x.owner, x.prepared FROM pg_catalog.pg_prepared_xacts x \
+                   JOIN pg_catalog.pg_locks t ON t.locktype = 'transactionid' AND t.transactionid = x.transaction AND t.pid IS NULL) x \
+                   ON l.pid IS NULL AND x.virtualtransaction = l.virtualtransaction \
+                   WHERE l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid() AND a.backend_type IS DISTINCT FROM 'autovacuum worker' ORDER BY age DESC";
         for row in tx.query(sql, &[relation, &conflicting, &waits_for_snapshots], "looking who holds a lock").await? {
             out.push(Blocker {
                 pid: i64::from(row.get::<_, i32>("pid")),
