@@ -114,8 +114,9 @@ fn killed_at_random_moments_the_backfill_goes_on_at_once() {
     std::thread::scope(|scope| {
         let application = Application::start(scope, server, &db, rows);
         for kill in 1..=25 {
-            let mut run = sete.start("step", &["--through", "backfill"]);
+            // Before the run: it may take the lease sooner than we look.
             let token = server.psql(&db, "SELECT token FROM sete.lease");
+            let mut run = sete.start("step", &["--through", "backfill"]);
             std::thread::sleep(Duration::from_millis(rand::rng().random_range(0..200)));
             if kill % 2 == 0 {
                 // In the midst of the work, however slow the machine is.
