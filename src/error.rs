@@ -95,6 +95,7 @@ codes! {
     TargetChanged "E206" BLOCKED "the table is not the one the plan began on" "It was dropped and made again, or the plan names another; `sete status` shows both.";
     NeedsConfirmation "E207" BLOCKED "the drop was not confirmed" "Pass --yes; the drop can't be undone.";
     InUse "E208" BLOCKED "the plan is in the middle of its change" "Go back to the start with `sete back`, or finish it, before it is forgotten.";
+    NothingToJoin "E209" BLOCKED "there is no running backfill to join" "Start one with `sete step PLAN`, then join it from other machines.";
 
     Waiting "E301" NOT_YET "the stage is waiting" "Run `sete step` again later, or let it wait with --wait.";
     GateClosed "E302" NOT_YET "the gate is closed" "The reason is in the message; `sete gate --wait` waits for it.";
@@ -111,6 +112,7 @@ codes! {
 
     LeaseHeld "E601" LEASE_HELD "another runner holds the lease" "It is named; wait for it, or pass --wait.";
     LeaseLost "E602" LEASE_HELD "this runner lost its lease" "Another one has taken over; nothing more was written by this one.";
+    RegionTaken "E603" LEASE_HELD "another worker has taken this worker's region" "It was silent for too long; nothing more was written by it there.";
 
     OutcomeUnknown "E701" UNKNOWN "it can't be told whether the server has done it" "The connection broke at the worst moment. Look with `sete status PLAN` once the server answers; running `sete step` again is safe.";
 

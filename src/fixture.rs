@@ -13,7 +13,7 @@ use crate::error::{Blocker, Result};
 use crate::plan::{self, Plan, TableName};
 use crate::resolve::{Conversion, IndexSpec, Names, Resolved};
 use crate::stage::Stage;
-use crate::state::{Lease, Origin, PlanState, Progress, StageState, Status, StrayWriter};
+use crate::state::{Lease, Origin, Pace, PlanState, Progress, Retries, StageState, Status, StrayWriter};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -50,6 +50,7 @@ pub fn plan() -> Plan {
             pause: Duration::ZERO,
             on_bad_row: plan::OnBadRow::Stop,
             user_triggers: plan::UserTriggers::Refuse,
+            wait_for_horizon: Duration::ZERO,
         },
         throttle: plan::Throttle {
             replicas: Vec::new(),
@@ -57,6 +58,7 @@ pub fn plan() -> Plan {
             max_active_sessions: None,
             query: None,
             max_wal_rate: None,
+            window: None,
         },
         validate: plan::Validate { passes: 2, apart: 4 * HOUR, sample: 20 },
         structure: plan::Structure { index: auto(), not_null: auto(), check: auto(), foreign_key: auto(), default: plan::DefaultPart::Auto },
@@ -128,12 +130,10 @@ pub fn progress(time: &str) -> Progress {
         total: 400_000,
         filled: 119_000,
         deferred: 0,
-        rows_per_s: 51_000.4,
-        batch_ms_p50: 2.04,
-        batch_ms_p95: 9.0,
-        retries: 0,
-        throttled_by: None,
+        empty: 0,
+        retries: Retries::default(),
         at: at(time),
+        pace: Pace { workers: 1, rows_per_s: 51_000.4, batch_ms_p50: 2.04, batch_ms_p95: 9.0, eta_s: Some(6), ..Pace::default() },
     }
 }
 

@@ -107,7 +107,7 @@ async fn keep_alive(engine: std::sync::Arc<dyn crate::engine::Engine>, fence: Fe
 }
 
 /// Who we are, for others to read: user, host and process.
-fn holder() -> String {
+pub fn holder() -> String {
     let user = whoami::username().unwrap_or_else(|_| "unknown".into());
     let host = whoami::hostname().unwrap_or_else(|_| "unknown".into());
     format!("{user}@{host} pid {}", std::process::id())

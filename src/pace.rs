@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::engine::Pressure;
 use crate::plan::{Backfill, Throttle};
 use crate::plan::duration::show;
@@ -19,11 +21,12 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    pub fn new(settings: &Backfill) -> Pacer {
+    /// For one walk that so many workers share: the limit on rows per second is for all of them.
+    pub fn new(settings: &Backfill, workers: u32) -> Pacer {
         Pacer {
             rows: f64::from(settings.batch_rows).clamp(ROWS.0, ROWS.1),
             target: settings.batch_target,
-            max_rows_per_s: settings.max_rows_per_s,
+            max_rows_per_s: settings.max_rows_per_s.map(|max| (max / workers.max(1)).max(1)),
             pause: settings.pause,
         }
     }
@@ -52,7 +55,10 @@ impl Pacer {
 }
 
 /// Why no batch may be sent now. A signal that is missing stops it like a bad one. `wal_rate`: bytes per second.
-pub fn held_by(limits: &Throttle, seen: &Pressure, wal_rate: Option<f64>) -> Option<String> {
+pub fn held_by(limits: &Throttle, seen: &Pressure, wal_rate: Option<f64>, now: Timestamp) -> Option<String> {
+    if let Some(window) = limits.window.as_ref().filter(|window| !window.is_open(now)) {
+        return Some(format!("the hour: throttle.window is {window}"));
+    }
     let mut lags: Vec<_> = seen.lag.iter().collect();
     lags.sort_by_key(|(name, lag)| (lag.is_some(), std::cmp::Reverse(**lag), (*name).clone()));
     match lags.first() {
@@ -95,7 +101,7 @@ mod tests {
     #[test]
     fn batches_settle_at_the_target() {
         for us_per_row in [5.0, 50.0, 800.0] {
-            let mut pacer = Pacer::new(&settings());
+            let mut pacer = Pacer::new(&settings(), 1);
             for _ in 0..200 {
                 let rows = pacer.rows();
                 pacer.finished(u64::from(rows), Duration::from_secs_f64(f64::from(rows) * us_per_row / 1e6));
@@ -107,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_late_batch_shrinks_the_next_at_once() {
-        let mut pacer = Pacer::new(&settings());
+        let mut pacer = Pacer::new(&settings(), 1);
         pacer.finished(1000, Duration::from_secs(2));
         assert_eq!(pacer.rows(), 200);
         assert!(pacer.refused());
@@ -118,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_rate_limit_is_kept() {
-        let mut pacer = Pacer::new(&Backfill { max_rows_per_s: Some(100), ..settings() });
+        let mut pacer = Pacer::new(&Backfill { max_rows_per_s: Some(200), ..settings() }, 2);
         assert_eq!(pacer.rows(), 100);
         assert_eq!(pacer.finished(100, Duration::from_millis(100)), Duration::from_millis(900));
     }
@@ -130,12 +136,24 @@ mod tests {
             lag: values.iter().map(|(n, v)| (n.to_string(), v.map(Duration::from_secs))).collect::<HashMap<_, _>>(),
             ..Pressure::default()
         };
-        assert_eq!(held_by(&limits, &lag(&[("a", Some(1)), ("b", Some(5))]), None), None);
-        assert!(held_by(&limits, &lag(&[("a", Some(9)), ("b", None)]), None).unwrap().contains("lag of replica b"));
-        assert!(held_by(&limits, &lag(&[("a", Some(1)), ("b", Some(6))]), None).unwrap().contains("replica b is 6.0 s behind"));
-        assert!(held_by(&limits, &Pressure { active: 11, ..Pressure::default() }, None).unwrap().contains("11 active"));
-        assert!(held_by(&limits, &Pressure { query: Some(false), ..Pressure::default() }, None).is_some());
-        assert!(held_by(&limits, &Pressure::default(), Some(2e6)).unwrap().contains("WAL"));
-        assert_eq!(held_by(&limits, &Pressure { query: Some(true), active: 10, ..Pressure::default() }, Some(1e6)), None);
+        assert_eq!(held(&limits, &lag(&[("a", Some(1)), ("b", Some(5))]), None), None);
+        assert!(held(&limits, &lag(&[("a", Some(9)), ("b", None)]), None).unwrap().contains("lag of replica b"));
+        assert!(held(&limits, &lag(&[("a", Some(1)), ("b", Some(6))]), None).unwrap().contains("replica b is 6.0 s behind"));
+        assert!(held(&limits, &Pressure { active: 11, ..Pressure::default() }, None).unwrap().contains("11 active"));
+        assert!(held(&limits, &Pressure { query: Some(false), ..Pressure::default() }, None).is_some());
+        assert!(held(&limits, &Pressure::default(), Some(2e6)).unwrap().contains("WAL"));
+        assert_eq!(held(&limits, &Pressure { query: Some(true), active: 10, ..Pressure::default() }, Some(1e6)), None);
+    }
+
+    #[test]
+    fn outside_of_the_window_nothing_goes() {
+        let limits = Throttle { window: crate::plan::Window::parse("22:00-06:00", "UTC"), ..throttle() };
+        let at = |time: &str| held_by(&limits, &Pressure::default(), None, time.parse().unwrap());
+        assert_eq!(at("2026-03-01T23:00:00Z"), None);
+        assert_eq!(at("2026-03-01T12:00:00Z").unwrap(), "the hour: throttle.window is 22:00-06:00 UTC");
+    }
+
+    fn held(limits: &Throttle, seen: &Pressure, rate: Option<f64>) -> Option<String> {
+        held_by(limits, seen, rate, "2026-03-01T12:00:00Z".parse().unwrap())
     }
 }

@@ -1,5 +1,6 @@
 //! The drive loop: take the lease, run the stage, move the state, save it, report it.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -67,6 +68,10 @@ pub struct Cx<'a> {
     pub who: String,
     pub lost: Stop,
     pub yes: bool,
+    /// We help another run, under its lease.
+    pub joined: bool,
+    /// Connections that broke and were opened again since it was last asked.
+    pub lost_connections: Cell<u64>,
 }
 
 impl Cx<'_> {
@@ -158,8 +163,8 @@ impl Cx<'_> {
     }
 
     async fn look_around(&mut self) -> Result<()> {
-        // The lease's session may be gone too, and the lease with it.
-        if !lease::renew(self.job, &self.fence).await? {
+        // The lease's session may be gone too, and the lease with it. One that we have joined is not ours to renew.
+        if !self.joined && !lease::renew(self.job, &self.fence).await? {
             return Err(Error::new(Code::LeaseLost, format!("another runner has taken over plan {}", self.state.id)));
         }
         let state = self.job.engine.load(&self.state.id).await?;
@@ -299,6 +304,7 @@ async fn persist<'a, T>(cx: &mut Cx<'a>, work: impl AsyncFn(&mut Cx<'a>) -> Resu
         };
         cx.job.reporter.report(&Event::ConnectionLost { reason: lost.to_string() });
         cx.reconnect(&lost).await?;
+        cx.lost_connections.set(cx.lost_connections.get() + 1);
         let now = saved(cx);
         fruitless = if now == before { fruitless + 1 } else { 0 };
         if fruitless >= FRUITLESS {
@@ -315,7 +321,7 @@ async fn begin_held<'a>(job: &'a Job, held: &Held, yes: bool) -> Result<Cx<'a>> 
     if state.text != job.text {
         job.engine.save_plan_text(&held.fence, &job.text).await?;
     }
-    Ok(Cx { job, resolved, catalog, state, fence: held.fence.clone(), who: held.who.clone(), lost: held.lost.clone(), yes })
+    Ok(Cx { job, resolved, catalog, state, fence: held.fence.clone(), who: held.who.clone(), lost: held.lost.clone(), yes, joined: false, lost_connections: Cell::new(0) })
 }
 
 /// Runs the current stage, or all through `options.through`. The last stage run, as it stands now: `Done` or `Waiting`.
@@ -324,6 +330,23 @@ pub async fn step(job: &Job, options: &StepOptions) -> Result<StageState> {
     let (mut cx, held) = begin(job, options.wait, options.yes).await?;
     let result = drive(&mut cx, options, deadline).await;
     finish(held, result).await
+}
+
+/// Helps a run of the backfill that another process drives, until that is done.
+pub async fn join(job: &Job) -> Result<()> {
+    let state = job.engine.load(&job.plan.id).await?;
+    let state = state.ok_or_else(|| Error::new(Code::NoSuchPlan, format!("the database has no plan {}", job.plan.id)))?;
+    refuse_edits(job, &state)?;
+    let running = state.lease.as_ref().filter(|lease| lease.alive && state.current() == Stage::Backfill);
+    let Some(lease) = running else {
+        return Err(Error::new(Code::NothingToJoin, format!("no run is at the backfill of plan {}; stage {} is current", state.id, state.current())));
+    };
+    let fence = Fence { plan: state.id.clone(), token: lease.token };
+    let (catalog, resolved) = look(job, Some(&state.origin)).await?;
+    sync_stands(&job.plan, job.engine.as_ref(), &resolved).await?;
+    let (who, lost) = (lease::holder(), Stop::default());
+    let mut cx = Cx { job, resolved, catalog, state, fence, who, lost, yes: false, joined: true, lost_connections: Cell::new(0) };
+    persist(&mut cx, async |cx| stage::backfill::join(cx).await).await
 }
 
 /// `deadline`: None: don't wait; Some(None): wait without an end.

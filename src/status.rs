@@ -12,7 +12,7 @@ use crate::error::{Code, exit};
 use crate::gate::{self, Gates};
 use crate::plan::{EngineKind, Plan};
 use crate::stage::Stage;
-use crate::state::{PlanState, Progress, StageState, Status, StrayWriter};
+use crate::state::{PlanState, Progress, Retries, StageState, Status, StrayWriter};
 
 pub use words::{NEXT_STEP, waiting_for};
 
@@ -82,11 +82,19 @@ pub struct BackfillReport {
     pub total: u64,
     pub filled: u64,
     pub rejected: u64,
+    /// Of the run itself; those of runs that joined it are not counted.
+    pub workers: u32,
     pub rows_per_s: u64,
     /// None when it doesn't move or its speed is not known yet.
     pub eta_s: Option<u64>,
     pub batch_ms_p50: f64,
     pub batch_ms_p95: f64,
+    /// Share of the table's updates that left all indexes alone; None where the server doesn't say.
+    pub hot_share: Option<f64>,
+    pub wal_bytes_per_s: Option<u64>,
+    /// Of the slowest replica; None without any, or when it is unknown.
+    pub replica_lag_s: Option<f64>,
+    pub retries: Retries,
     pub last_progress_at: Timestamp,
     pub stalled: bool,
     pub throttled_by: Option<String>,
@@ -170,14 +178,6 @@ fn failure(stage: &StageState) -> Option<Code> {
     Code::ALL.iter().copied().find(|c| c.as_str() == code)
 }
 
-impl Progress {
-    /// Seconds to go at the present speed.
-    pub fn eta_s(&self) -> Option<u64> {
-        let left = self.total.saturating_sub(self.done) as f64;
-        (self.rows_per_s >= 1.0).then(|| (left / self.rows_per_s).ceil() as u64)
-    }
-}
-
 fn backfill(state: &PlanState, p: &Progress, now: Timestamp) -> BackfillReport {
     let stalled = silence(state, now).is_some();
     let moves = state_of(state, Stage::Backfill) == State::Running && !stalled;
@@ -187,13 +187,18 @@ fn backfill(state: &PlanState, p: &Progress, now: Timestamp) -> BackfillReport {
         total: p.total,
         filled: p.filled,
         rejected: state.rejected,
-        rows_per_s: p.rows_per_s.round() as u64,
-        eta_s: if moves { p.eta_s() } else { None },
-        batch_ms_p50: tenths(p.batch_ms_p50),
-        batch_ms_p95: tenths(p.batch_ms_p95),
+        workers: p.pace.workers,
+        rows_per_s: p.pace.rows_per_s.round() as u64,
+        eta_s: if moves { p.pace.eta_s } else { None },
+        batch_ms_p50: tenths(p.pace.batch_ms_p50),
+        batch_ms_p95: tenths(p.pace.batch_ms_p95),
+        hot_share: p.pace.hot_share.map(|share| (share * 1000.0).round() / 1000.0),
+        wal_bytes_per_s: p.pace.wal_rate.map(|rate| rate as u64),
+        replica_lag_s: p.pace.lag_s.map(|s| (s * 10.0).round() / 10.0),
+        retries: p.retries,
         last_progress_at: p.at,
         stalled,
-        throttled_by: p.throttled_by.clone(),
+        throttled_by: p.pace.throttled_by.clone(),
     }
 }
 

@@ -35,6 +35,9 @@ pub struct Args {
     /// Wait until the stage's condition holds, at most FOR, like 12h; without FOR as long as it takes
     #[arg(long, value_name = "FOR", num_args = 0..=1, default_missing_value = ENDLESS, value_parser = wait)]
     wait: Option<Duration>,
+    /// Help a backfill that another `sete step` is running, from this machine too
+    #[arg(long, conflicts_with_all = ["through", "wait", "yes"])]
+    join: bool,
     /// Confirm the drop, which can't be undone
     #[arg(long)]
     yes: bool,
@@ -54,6 +57,11 @@ fn stages() -> impl TypedValueParser<Value = Stage> {
 
 pub async fn run(args: Args, context: &Context) -> Result<u8> {
     let job = context.job(context.read_plan(&args.plan)?, args.format)?;
+    if args.join {
+        signals::until_stopped(&job.stop, job.reporter.as_ref(), run::join(&job)).await?;
+        context.data("backfill done")?;
+        return Ok(exit::DONE);
+    }
     let yes = args.yes || (is_for_the_drop(&job, args.through).await? && is_confirmed(context, &job.plan)?);
     let options = StepOptions { through: args.through, wait: args.wait, yes };
     let last = signals::until_stopped(&job.stop, job.reporter.as_ref(), run::step(&job, &options)).await?;

@@ -86,6 +86,8 @@ pub struct Table {
     pub triggers: Vec<Trigger>,
     /// Indexes over the old column.
     pub indexes: Vec<Index>,
+    /// Names of indexes over the new column that are there already: they make each of its updates dearer.
+    pub new_indexes: Vec<String>,
     /// CHECK constraints that mention the old column.
     pub checks: Vec<Constraint>,
     /// Foreign keys from the old column.

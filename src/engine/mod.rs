@@ -19,7 +19,7 @@ use crate::plan::{EngineKind, Plan, WalkChoice};
 use crate::resolve::{ConstraintSpec, IndexSpec, Resolved};
 use crate::report::Event;
 use crate::secret::DbUrl;
-use crate::state::{Entry, Origin, Pass, PlanState, Progress, Reject, StageState, StrayWriter, Taken};
+use crate::state::{Entry, Origin, Pace, Pass, PlanState, Progress, Reject, Retries, StageState, StrayWriter, Taken};
 
 pub use catalog::Catalog;
 
@@ -130,7 +130,7 @@ pub enum Place {
 }
 
 /// A part of the table: from its start up to its end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {
     /// The leaf, quoted and qualified.
     pub relation: String,
@@ -163,8 +163,63 @@ pub struct Batch<'a> {
     pub what: Fill,
     /// A held row lock is given up on after this long.
     pub lock_wait: Duration,
-    /// Saved in the same transaction, with the batch's rows added to it.
-    pub progress: Option<&'a Progress>,
+    pub guard: Guard<'a>,
+}
+
+/// What allows a batch to write. Checked in its own transaction, so that one who was replaced writes nothing more.
+#[derive(Clone, Copy, Debug)]
+pub enum Guard<'a> {
+    /// The plan's lease: nobody else works on it.
+    Lease(&'a Fence),
+    /// A worker's region: others work on other ones. The batch's rows are added to its count.
+    Region(&'a Region),
+}
+
+/// A chunk of the backfill that one worker has for itself until it is done, or until its lease ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    pub plan: String,
+    pub id: i64,
+    /// Raised when another worker takes the region over.
+    pub token: i64,
+    pub chunk: Chunk,
+}
+
+/// A region that has been walked through.
+#[derive(Clone, Debug)]
+pub struct Walked {
+    pub region: Region,
+    /// Rows whose new column is empty for good, where they were counted.
+    pub empty: u64,
+    /// A part was left for a later sweep, because the application held a row.
+    pub deferred: bool,
+    pub retries: Retries,
+}
+
+/// A worker's call between two regions: what it has done, and how large the next one should be.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn<'a> {
+    pub fence: &'a Fence,
+    /// Who asks, for people to read.
+    pub worker: &'a str,
+    pub walked: Option<&'a Walked>,
+    /// About so many rows a batch, in so many stripes.
+    pub rows: u32,
+    pub stripes: u32,
+    /// How long the region may stay without a batch before others may take it.
+    pub ttl: Duration,
+    /// What the run measures, for `status`.
+    pub pace: Option<&'a Pace>,
+}
+
+/// What a worker does next.
+#[derive(Clone, Debug)]
+pub enum Turned {
+    Region(Box<Region>),
+    /// The walk has no region left to give, but others are still at theirs.
+    Others,
+    /// The sweep is through.
+    End,
 }
 
 /// Which rows of a chunk are written, and in which direction.
@@ -192,6 +247,8 @@ pub struct Filled {
 pub struct Compared {
     pub rows: u64,
     pub divergent: u64,
+    /// Rows whose new column is empty, for whatever reason.
+    pub empty: u64,
     /// Keys of divergent rows, at most as many as asked for.
     pub sample: Vec<String>,
 }
@@ -206,8 +263,23 @@ pub struct Pressure {
     pub waiting: u32,
     /// Where the log of changes stands, in bytes: its growth is a rate.
     pub wal_bytes: u64,
+    /// Updates of the table since its statistics began, and how many of them left all indexes alone. None where the server doesn't count.
+    pub updates: Option<(u64, u64)>,
+    /// Who keeps the server from reusing the room of old row versions.
+    pub horizon: Option<Horizon>,
     /// The answer of the plan's own query.
     pub query: Option<bool>,
+}
+
+/// The oldest snapshot that the server must keep old row versions for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Horizon {
+    /// "session 71 (psql, user shop)", "replication slot old", "prepared transaction x", "standby y".
+    pub holder: String,
+    /// The same as long as the snapshot is.
+    pub snapshot: String,
+    /// Seconds since its transaction began, where the server knows.
+    pub age_s: Option<f64>,
 }
 
 /// How a probe of the sync went.
@@ -262,20 +334,24 @@ pub trait Schema: Send + Sync {
 pub trait Rows: Send + Sync {
     /// The next part of the table after `after`, for `stripes` batches of about `rows` rows. None at the end.
     async fn next_chunk(&self, r: &Resolved, walk: Walk, after: Option<&Watermark>, rows: u32, stripes: u32) -> Result<Option<Chunk>>;
-    /// Writes one batch in one short transaction.
-    async fn fill(&self, r: &Resolved, batch: &Batch<'_>, fence: &Fence) -> Result<Filled>;
+    /// The next part of a chunk after `after`, None for its beginning. None when there is none left.
+    async fn next_part(&self, r: &Resolved, chunk: &Chunk, after: Option<&Place>, rows: u32, stripes: u32) -> Result<Option<Chunk>>;
+    /// Writes one batch in one short transaction. [`Code::RegionTaken`] when its region is another worker's by now.
+    async fn fill(&self, r: &Resolved, batch: &Batch<'_>) -> Result<Filled>;
     /// Rows of a chunk that `what` would write and whose conversion fails, with the server's messages.
     async fn bad_rows(&self, r: &Resolved, chunk: &Chunk, what: Fill) -> Result<Vec<Reject>>;
     /// Counts the rows of a chunk that `what` names. `safely` asks row by row whether it converts at all, which is slower.
     async fn compare(&self, r: &Resolved, chunk: &Chunk, what: Compare, safely: bool, sample: u32) -> Result<Compared>;
-    async fn pressure(&self, plan: &Plan) -> Result<Pressure>;
+    async fn pressure(&self, plan: &Plan, r: &Resolved) -> Result<Pressure>;
+    /// Rows on a few pages, evenly spread: page number and live rows, in order. Empty where the walk isn't by page.
+    async fn densities(&self, r: &Resolved) -> Result<Vec<(u32, u32)>>;
 }
 
 /// What is counted by [`Rows::compare`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compare {
-    /// New is empty, for whatever reason.
-    Empty,
+    /// New is empty though forward(old) is not.
+    Pending,
     /// Neither direction explains the row.
     Divergent,
 }
@@ -298,8 +374,13 @@ pub trait Store: Send + Sync {
     /// Takes over edits of pacing.
     async fn save_plan_text(&self, fence: &Fence, text: &str) -> Result<()>;
     async fn save_stage(&self, fence: &Fence, stage: &StageState) -> Result<()>;
-    /// None forgets it: the walk begins anew.
-    async fn save_progress(&self, fence: &Fence, progress: Option<&Progress>) -> Result<()>;
+    /// The walk stands there, and nobody has a region of it any more. A worker that still has one is fenced off.
+    async fn save_progress(&self, fence: &Fence, progress: &Progress) -> Result<()>;
+    /// What `status` shows of the speed.
+    async fn save_pace(&self, fence: &Fence, pace: &Pace) -> Result<()>;
+    /// Notes a region that is done, and gives the next: one whose worker is gone or silent, else the next of the walk.
+    /// All of it or nothing. Also how far the walk is, without the regions that are not done.
+    async fn turn(&self, r: &Resolved, turn: &Turn<'_>) -> Result<(Turned, Progress)>;
     async fn add_event(&self, fence: &Fence, who: &str, event: &Event) -> Result<()>;
     async fn events(&self, plan: &str, limit: u32) -> Result<Vec<Entry>>;
     async fn add_pass(&self, fence: &Fence, pass: &Pass) -> Result<()>;
@@ -324,5 +405,7 @@ pub fn connect(kind: EngineKind, url: &DbUrl, application: &str) -> Result<Arc<d
     }
 }
 
-pub trait Engine: Schema + Rows + Store {}
-impl<T: Schema + Rows + Store> Engine for T {}
+pub trait Engine: Schema + Rows + Store {
+    /// The same database over a session of its own, opened when it is first used.
+    fn another(&self) -> Arc<dyn Engine>;
+}

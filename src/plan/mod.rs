@@ -13,6 +13,7 @@ mod table_name;
 mod tests;
 mod unknown;
 mod value;
+mod window;
 
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use crate::error::Code;
 pub use parse::{keys, parse};
 pub use render::render;
 pub use table_name::TableName;
+pub use window::Window;
 
 /// A mistake in a plan file, with the bytes it is at.
 #[derive(Clone, Debug, PartialEq)]
@@ -158,6 +160,9 @@ pub struct Backfill {
     pub pause: Duration,
     pub on_bad_row: OnBadRow,
     pub user_triggers: UserTriggers,
+    /// How long to wait for a snapshot to go that keeps old row versions; zero: not at all.
+    #[serde(with = "duration::as_text")]
+    pub wait_for_horizon: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,6 +176,8 @@ pub struct Throttle {
     pub query: Option<String>,
     /// Bytes per second.
     pub max_wal_rate: Option<u64>,
+    /// The hours in which the backfill and the validation may work.
+    pub window: Option<Window>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use toml::de::DeTable;
 
 use super::fault::{Fault, Notes};
 use super::section::Section;
-use super::value::{count, one_of, rate};
+use super::value::{self, count, one_of, rate};
 use super::{
     Backfill, Change, Ddl, DefaultPart, Drop, DualWrite, DualWriteMode, EngineKind, Kind, OnBadRow, Plan, Problem, ReadSwitch, StopWrites, Structure,
     SwitchMode, Throttle, UserTriggers, Validate, WalkChoice,
@@ -152,6 +152,7 @@ fn backfill(s: &mut Section) -> Backfill {
         on_bad_row: s.one_of("on_bad_row", [("stop", OnBadRow::Stop), ("set_aside", OnBadRow::SetAside)]),
         user_triggers: s
             .one_of("user_triggers", [("refuse", UserTriggers::Refuse), ("fire", UserTriggers::Fire), ("suppress", UserTriggers::Suppress)]),
+        wait_for_horizon: s.duration("wait_for_horizon", Duration::ZERO),
     };
     s.not_zero("batch_target", backfill.batch_target, "no batch can be that fast; write \"100ms\" or so");
     let fault = Fault::new(
@@ -164,18 +165,22 @@ fn backfill(s: &mut Section) -> Backfill {
         "it is waited after every batch; to hold a backfill, use `sete pause`",
     );
     s.check(&["pause"], backfill.pause <= mins(60), fault);
-    s.check(&["workers"], backfill.workers == 1, Fault::not_yet("more than one worker"));
     backfill
 }
 
 fn throttle(s: &mut Section) -> Throttle {
+    let time_zone = s.optional("time_zone", value::time_zone);
+    let zone = time_zone.clone().unwrap_or_else(|| "UTC".into());
     let throttle = Throttle {
         replicas: s.list("replicas", names::env).unwrap_or_default(),
         max_replica_lag: s.duration("max_replica_lag", secs(5)),
         max_active_sessions: s.optional("max_active_sessions", |v| count(v, 1..=u32::MAX)),
         query: s.optional("query", names::query),
         max_wal_rate: s.optional("max_wal_rate", rate),
+        window: s.optional("window", |v| value::window(v, &zone)),
     };
+    let fault = Fault::new("`throttle.time_zone` says nothing without `throttle.window`", "add the window, like \"22:00-06:00\", or take the zone out");
+    s.check(&["time_zone"], time_zone.is_none() || s.has("window"), fault);
     s.not_zero("max_replica_lag", throttle.max_replica_lag, "no replica is ever without any lag; write \"5s\" or so");
     let mut names = throttle.replicas.clone();
     names.sort();

@@ -67,6 +67,9 @@ fn every_mistake_is_named_at_its_place() {
         (good_and("[ddl]\nlock_timeout = 2\n"), &[(Bad, 11, 16, "`ddl.lock_timeout` must be a duration, not the number 2", "\"2s\"")]),
         (good_and("[ddl]\nlock_timeout = \"2sec\"\n"), &[(Bad, 11, 16, "not \"2sec\"", "\"250ms\"")]),
         (good_and("[validate]\napart = \"9999d\"\n"), &[(Bad, 11, 9, "not \"9999d\"", "365d")]),
+        (good_and("[throttle]\nwindow = \"22-06\"\n"), &[(Bad, 11, 10, "`throttle.window` must be hours of the day, not \"22-06\"", "\"22:00-06:00\"")]),
+        (good_and("[throttle]\ntime_zone = \"Mars\"\n"), &[(Bad, 11, 13, "is no time zone: \"Mars\"", "\"Europe/Berlin\"")]),
+        (good_and("[throttle]\ntime_zone = \"UTC\"\n"), &[(Bad, 11, 13, "says nothing without `throttle.window`", "22:00-06:00")]),
         (
             good_and("[validate]\npasses = \"2\"\n"),
             &[(Bad, 11, 10, "`validate.passes` must be a whole number from 1 to 100, not the text", "without quotes")],
@@ -118,7 +121,6 @@ fn every_mistake_is_named_at_its_place() {
             good_and("[drop]\nrebuild = \"refuse\"\nexternal = \"x\"\n"),
             &[(Later, 11, 1, "`drop.rebuild`", ""), (Later, 12, 1, "`drop.external`", "")],
         ),
-        (good_and("[backfill]\nworkers = 4\n"), &[(Later, 11, 11, "more than one worker", "one worker")]),
         // Mixes that can't be.
         (good_and("[ddl]\nlock_timeout = \"2m\"\n"), &[(Bad, 11, 16, "longer than 1m: 2m", "queues behind it")]),
         (good_and("[ddl]\nlock_timeout = \"0s\"\n"), &[(Bad, 11, 16, "`ddl.lock_timeout` is zero", "off")]),
@@ -180,7 +182,7 @@ fn what_is_left_out_has_the_documented_default() {
     assert_eq!(plan.dual_write, DualWrite { mode: DualWriteMode::Trigger, quiet_for: secs(600), min_writes: 100 });
     assert_eq!((plan.backfill.batch_rows, plan.backfill.workers, plan.backfill.max_rows_per_s), (1000, 1, None));
     assert_eq!((plan.backfill.batch_target, plan.backfill.pause), (Duration::from_millis(100), Duration::ZERO));
-    let throttle = Throttle { replicas: vec![], max_replica_lag: secs(5), max_active_sessions: None, query: None, max_wal_rate: None };
+    let throttle = Throttle { replicas: vec![], max_replica_lag: secs(5), max_active_sessions: None, query: None, max_wal_rate: None, window: None };
     assert_eq!(plan.throttle, throttle);
     assert_eq!(plan.validate, Validate { passes: 2, apart: secs(4 * 3600), sample: 20 });
     assert_eq!((plan.structure.index, plan.structure.default), (Part::Auto, DefaultPart::Auto));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
+use super::Window;
 use super::duration;
 use super::fault::{Fault, shown};
 
@@ -59,6 +60,20 @@ pub(super) fn rate(value: &DeValue) -> Result<u64, Fault> {
         _ => return Err(wrong()),
     };
     number.checked_mul(unit).filter(|rate| (1..=i64::MAX as u64).contains(rate)).ok_or_else(wrong)
+}
+
+/// Hours of the day, as `"22:00-06:00"`.
+pub(super) fn window(value: &DeValue, time_zone: &str) -> Result<Window, Fault> {
+    let help = "write two times of 24 hours, like \"22:00-06:00\"; the zone goes into `time_zone`";
+    let text = value.as_str().ok_or_else(|| wrong_type(value, "hours of the day", help))?;
+    Window::parse(text, time_zone).ok_or_else(|| Fault::new(format!("must be hours of the day, not \"{}\"", shown(text)), help))
+}
+
+/// The name of a time zone that we know.
+pub(super) fn time_zone(value: &DeValue) -> Result<String, Fault> {
+    let name = text(value)?;
+    let known = jiff::tz::TimeZone::get(name);
+    known.map(|_| name.to_owned()).map_err(|_| Fault::new(format!("is no time zone: \"{}\"", shown(name)), "use an IANA name like \"Europe/Berlin\", or \"UTC\""))
 }
 
 pub(super) fn count(value: &DeValue, range: RangeInclusive<u32>) -> Result<u32, Fault> {

@@ -1,10 +1,10 @@
 //! An event as one short line, the same on a terminal and in a log.
 
 use super::Event;
-use super::figures::{ms, not_before, number, span};
+use super::figures::{bytes, ms, not_before, number, span};
 use crate::error::count;
 use crate::stage::Stage;
-use crate::state::{Pass, Progress};
+use crate::state::{Pace, Pass, Progress};
 
 /// None for events that are progress only.
 pub fn line(event: &Event) -> Option<String> {
@@ -56,15 +56,29 @@ pub fn progress(event: &Event) -> Option<(u64, u64, String)> {
 }
 
 fn pace(p: &Progress) -> String {
-    let mut text = format!("{} rows/s, batch p50 {} p95 {}", number(p.rows_per_s.round() as u64), ms(p.batch_ms_p50), ms(p.batch_ms_p95));
-    match (&p.throttled_by, p.eta_s()) {
+    // Until two batches are through there is no speed.
+    let mut text = if p.pace.rows_per_s >= 1.0 { format!("{} rows/s", number(p.pace.rows_per_s.round() as u64)) } else { "starting".to_string() };
+    text += &format!(", batch p50 {} p95 {}", ms(p.pace.batch_ms_p50), ms(p.pace.batch_ms_p95));
+    text += &signals(&p.pace);
+    match (&p.pace.throttled_by, p.pace.eta_s) {
         (Some(by), _) => text += &format!(", held back by {by}"),
         (None, Some(s)) if !p.finished => text += &format!(", {} left", span(s)),
         _ => {}
     }
+    if p.retries.total() > 0 {
+        text += &format!(", {} retried", number(p.retries.total()));
+    }
     if p.sweep > 0 {
         text += &format!(", sweep {}", p.sweep);
     }
+    text
+}
+
+/// What is known of the server: ", 94 % HOT, WAL 61.2 MiB/s, lag 0.2 s".
+pub fn signals(pace: &Pace) -> String {
+    let mut text = pace.hot_share.map_or(String::new(), |share| format!(", {:.0} % HOT", share * 100.0));
+    text += &pace.wal_rate.map_or(String::new(), |rate| format!(", WAL {}/s", bytes(rate as u64)));
+    text += &pace.lag_s.map_or(String::new(), |lag| format!(", lag {lag:.1} s"));
     text
 }
 

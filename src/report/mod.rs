@@ -8,7 +8,7 @@ mod sink;
 mod terminal;
 
 pub use json::Json;
-pub use line::passed;
+pub use line::{passed, signals};
 pub use plain::Plain;
 pub use sink::Sink;
 pub use terminal::Terminal;

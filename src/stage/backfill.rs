@@ -1,31 +1,40 @@
 //! Stage 3: the history is filled in, in small batches, only where the new column is still empty.
 //!
-//! The walk goes through the table with a moving bound, so that rows which stay empty for good (forward gives NULL) never
-//! hold it up. A batch that meets a held row lock gives way at once, shrinks, and in the end leaves its chunk for the next
-//! sweep. Sweeps go on until one finds nothing: that also finds rows that moved behind the walk. Progress is saved in the
-//! batch's own transaction; killed anywhere, the next run goes on from there. `back` clears nothing.
+//! The walk goes through the table with a moving front, so that rows which stay empty for good (forward gives NULL) never
+//! hold it up. Workers, of this run and of others that joined it, take one region after the other from the front. A batch that
+//! meets a held row lock gives way at once, shrinks, and in the end leaves its part for the next sweep. Sweeps go on until one
+//! finds nothing: that also finds rows that moved behind the front. A region's rows are counted in the batch's own transaction;
+//! killed anywhere, the next run goes on from there. `back` clears nothing.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use super::validate::compare;
 use super::{Outcome, Stage};
 use crate::crash;
-use crate::engine::{Batch, Chunk, Compare, Fill, Filled, Stripe};
+use crate::engine::{Batch, Chunk, Compare, Engine, Fill, Filled, Guard, Place, Region, Stripe, Turn, Turned, Walked};
 use crate::error::{Code, Error, Result, Trouble, count};
 use crate::plan::OnBadRow;
 use crate::report::Event;
 use crate::run::Cx;
-use crate::state::{Progress, Reject};
-use crate::walk::Walker;
+use crate::state::{Progress, Reject, Retries};
+use crate::walk::{self, Shared};
 
 /// Shorter than the server's deadlock detector takes (1 s by default), so that it never has to choose a victim.
 const LOCK_WAIT: Duration = Duration::from_millis(50);
-/// How often a batch of the smallest size is tried before its chunk is left for the next sweep.
+/// How often a batch of the smallest size is tried before its part is left for the next sweep.
 const TRIES: u32 = 3;
 /// How often one batch is tried again for reasons other than a lock.
 const RETRIES: u32 = 20;
+/// A region whose worker is silent for so long is given to another. Each batch begins it anew.
+const REGION_TTL: Duration = Duration::from_secs(30);
+/// While others are at the last regions.
+const OTHERS: Duration = Duration::from_millis(100);
+/// Below this share of HOT updates the stripes of a region don't pay: each reads all of it, and none finds room on its page.
+const STRIPES_PAY: f64 = 0.3;
+/// Enough to find out when they pay again: then half of the updates are HOT.
+const FEW_STRIPES: u32 = 2;
 
 pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
     if cx.state.paused {
@@ -35,39 +44,41 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
         // Corrected or not: the walk finds out.
         start_over(cx).await?;
     }
+    say_what_costs(cx).await?;
     let mut progress = match cx.state.progress.take() {
         Some(progress) if progress.walk == cx.resolved.walk => progress,
-        _ => Progress::begin(cx.resolved.walk, cx.resolved.rows, Timestamp::now()),
+        _ => begin(cx, Progress::begin(cx.resolved.walk, cx.resolved.rows, Timestamp::now())).await?,
     };
     let mut idle_since = Instant::now();
     loop {
         // Of a sweep that another run began, nobody knows what it left behind: it proves nothing.
         let whole = progress.watermark.is_none();
         let before = (progress.filled, progress.deferred);
-        sweep(cx, &mut progress).await?;
-        let (filled, deferred) = (progress.filled - before.0, progress.deferred - before.1);
+        progress = sweep(cx, &progress).await?;
+        let (filled, deferred) = (progress.filled.saturating_sub(before.0), progress.deferred - before.1);
         if whole && progress.sweep > 0 && filled == 0 && deferred == 0 {
             break;
         }
         if filled > 0 {
             idle_since = Instant::now();
         } else if idle_since.elapsed() > cx.plan().ddl.patience {
-            return Err(Error::new(Code::PaceGivenUp, format!("{} left: rows in them stayed locked by others", count(deferred as usize, "chunk"))));
+            return Err(Error::new(Code::PaceGivenUp, format!("{} left: rows in them stayed locked by others", count(deferred as usize, "region"))));
         }
         if deferred > 0 {
             cx.sleep(Duration::from_secs(1).min(cx.plan().ddl.patience)).await?;
         }
         // A partition that was attached meanwhile has its rows yet to be filled.
         cx.refresh().await?;
-        next_sweep(cx, &mut progress).await?;
+        progress = next_sweep(cx, progress).await?;
     }
     // Not before the last sweep: a row that differs may move behind the walk, and unlike an empty one no update puts it right.
     progress.refresh = false;
     progress.finished = true;
     crash::point("before saving the end of the backfill");
-    cx.engine().save_progress(&cx.fence, Some(&progress)).await?;
+    cx.engine().save_progress(&cx.fence, &progress).await?;
     crash::point("after saving the end of the backfill");
     cx.report(Event::BackfillProgress { progress: progress.clone() }).await?;
+    let empty = progress.empty;
     cx.state.progress = Some(progress);
     let (left, some) = cx.engine().rejects(&cx.state.id, 1).await?;
     cx.state.rejected = left;
@@ -75,21 +86,42 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
         let message = format!("{} not convert, the first {}: {}", if left == 1 { "1 row does".into() } else { format!("{left} rows do") }, first.key, first.message);
         return Err(Error::new(Code::Rejects, message));
     }
-    count_empty(cx).await?;
+    say_what_stays_empty(cx, empty).await?;
     Ok(Outcome::Done)
 }
 
-/// Says how many rows stay NULL because forward gives NULL: what to expect of NOT NULL, and of a typo in the expression.
-async fn count_empty(cx: &mut Cx<'_>) -> Result<()> {
-    let mut walker = Walker::new(cx, None);
-    let mut empty = 0;
-    while let Some(chunk) = walker.next(cx).await? {
-        let began = Instant::now();
-        let seen = compare(cx, &chunk, Compare::Empty, 0).await?;
-        empty += seen.divergent;
-        walker.mark = Some(chunk.next);
-        walker.finished(cx, seen.rows, began.elapsed()).await?;
+/// Helps a run on another machine or in another process, under its lease, until its backfill is done.
+pub async fn join(cx: &Cx<'_>) -> Result<()> {
+    loop {
+        let state = cx.engine().load(&cx.state.id).await?.ok_or_else(|| Error::new(Code::NoSuchPlan, format!("plan {} was forgotten meanwhile", cx.state.id)))?;
+        let progress = match state.progress {
+            _ if state.lease.as_ref().is_none_or(|lease| !lease.alive || lease.token != cx.fence.token) => {
+                return Err(Error::new(Code::LeaseLost, format!("the run of plan {} that was joined has ended", cx.state.id)));
+            }
+            Some(progress) if !progress.finished && state.current() == Stage::Backfill => progress,
+            _ => return Ok(()),
+        };
+        sweep(cx, &progress).await?;
+        cx.sleep(Duration::from_secs(1)).await?;
     }
+}
+
+/// What takes from the walk what it gains, as far as it is known before.
+async fn say_what_costs(cx: &Cx<'_>) -> Result<()> {
+    let Some(table) = cx.catalog.table.as_ref().filter(|_| cx.resolved.stripes > 1) else { return Ok(()) };
+    if !table.new_indexes.is_empty() {
+        let text = format!("{} on the new column: no update can leave the indexes alone, so that the backfill costs what a plain one costs", table.new_indexes.join(", "));
+        cx.report(Event::Note { text }).await?;
+    }
+    let fires: Vec<&str> = table.triggers.iter().filter(|t| t.fires_on_backfill).map(|t| t.name.as_str()).collect();
+    if !fires.is_empty() && !cx.resolved.suppress_triggers {
+        cx.report(Event::Note { text: format!("trigger {} runs for each row that is filled, which slows the backfill down", fires.join(", ")) }).await?;
+    }
+    Ok(())
+}
+
+/// Says how many rows stay NULL because forward gives NULL: what to expect of NOT NULL, and of a typo in the expression.
+async fn say_what_stays_empty(cx: &mut Cx<'_>, empty: u64) -> Result<()> {
     cx.remember(Stage::Backfill, "stay_null", empty).await?;
     if empty > 0 {
         let (rows, stay) = (count(usize::try_from(empty).unwrap_or(usize::MAX), "row"), if empty == 1 { "stays" } else { "stay" });
@@ -98,16 +130,19 @@ async fn count_empty(cx: &mut Cx<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn next_sweep(cx: &Cx<'_>, progress: &mut Progress) -> Result<()> {
+async fn begin(cx: &Cx<'_>, progress: Progress) -> Result<Progress> {
+    crash::point("before saving the begin of the walk");
+    cx.engine().save_progress(&cx.fence, &progress).await?;
+    crash::point("after saving the begin of the walk");
+    Ok(progress)
+}
+
+async fn next_sweep(cx: &Cx<'_>, progress: Progress) -> Result<Progress> {
     // Rows that are empty again after every sweep are emptied by somebody, and would be filled for ever.
     if progress.sweep >= 1000 {
         return Err(Error::new(Code::PaceGivenUp, "rows are empty again after each of 1000 sweeps: something sets the new column back to NULL"));
     }
-    *progress = Progress { sweep: progress.sweep + 1, watermark: None, done: 0, total: cx.resolved.rows, ..progress.clone() };
-    crash::point("before saving the next sweep");
-    cx.engine().save_progress(&cx.fence, Some(progress)).await?;
-    crash::point("after saving the next sweep");
-    Ok(())
+    begin(cx, Progress { sweep: progress.sweep + 1, watermark: None, done: 0, empty: 0, total: cx.resolved.rows, ..progress }).await
 }
 
 async fn start_over(cx: &mut Cx<'_>) -> Result<()> {
@@ -116,95 +151,193 @@ async fn start_over(cx: &mut Cx<'_>) -> Result<()> {
     crash::point("after clearing rejects");
     cx.state.rejected = 0;
     if let Some(progress) = cx.state.progress.take() {
-        let progress = Progress { watermark: None, finished: false, done: 0, ..progress };
-        cx.engine().save_progress(&cx.fence, Some(&progress)).await?;
-        cx.state.progress = Some(progress);
+        cx.state.progress = Some(begin(cx, Progress { watermark: None, finished: false, done: 0, empty: 0, ..progress }).await?);
     }
     Ok(())
 }
 
-/// Once through the table from the watermark on.
-async fn sweep(cx: &Cx<'_>, progress: &mut Progress) -> Result<()> {
-    let mut walker = Walker::new(cx, progress.watermark.clone()).showing(progress);
-    // Later sweeps find little; they read the table in one go.
-    walker.stripes = if progress.sweep == 0 { cx.resolved.stripes } else { 1 };
-    let mut refused = 0;
-    while let Some(chunk) = walker.next(cx).await? {
-        match fill(cx, &mut walker, &chunk, progress).await {
-            Ok(()) => refused = 0,
-            Err(e) if matches!(e.trouble(), Trouble::LockTimeout | Trouble::Deadlock | Trouble::Cancelled | Trouble::Serialization) => {
-                refused = if walker.pacer.refused() { 0 } else { refused + 1 };
-                progress.retries += 1;
-                cx.report(Event::BatchRetried { reason: e.to_string(), attempt: refused + 1 }).await?;
-                if refused >= TRIES {
-                    *progress = Progress { deferred: progress.deferred + 1, ..past(progress, &chunk) };
-                    cx.engine().save_progress(&cx.fence, Some(progress)).await?;
-                    walker.mark = Some(chunk.next);
-                    refused = 0;
+/// Through the table from the front on, with all workers. Where the walk stands then.
+async fn sweep(cx: &Cx<'_>, progress: &Progress) -> Result<Progress> {
+    let shared = Shared::new(cx, Some(progress)).await?;
+    let sessions = walk::sessions(cx);
+    let workers = sessions.iter().enumerate().map(|(n, engine)| {
+        let name = format!("{} worker {}", cx.who, n + 1);
+        Worker { cx, engine: engine.clone(), shared: &shared, name }.walk()
+    });
+    walk::together(&shared, workers).await?;
+    Ok(shared.progress().unwrap_or_else(|| progress.clone()))
+}
+
+/// One session that takes a region after the other.
+struct Worker<'a> {
+    cx: &'a Cx<'a>,
+    engine: Arc<dyn Engine>,
+    shared: &'a Shared,
+    name: String,
+}
+
+impl Worker<'_> {
+    async fn walk(self) -> Result<()> {
+        let mut walked: Option<Walked> = None;
+        loop {
+            self.shared.ready(self.cx).await?;
+            let (turned, progress) = match self.turn(walked.as_ref()).await {
+                Err(e) if e.code() == Code::RegionTaken => {
+                    walked = None;
+                    continue;
                 }
-            }
-            Err(e) => return Err(e),
+                turned => turned?,
+            };
+            let (sweep, refresh) = (progress.sweep, progress.refresh);
+            self.shared.turned(progress, walked.as_ref().map(|w| w.region.id));
+            walked = match turned {
+                Turned::Region(region) => self.region(*region, sweep, refresh).await?,
+                Turned::Others => {
+                    self.cx.sleep(OTHERS).await?;
+                    None
+                }
+                Turned::End => return Ok(()),
+            };
         }
     }
-    Ok(())
-}
 
-/// The progress once a chunk is behind us.
-fn past(progress: &Progress, chunk: &Chunk) -> Progress {
-    Progress {
-        watermark: Some(chunk.next.clone()),
-        done: (progress.done + chunk.rows).min(progress.total.max(progress.done)),
-        ..progress.clone()
-    }
-}
-
-/// All stripes of a chunk, one transaction each; the watermark moves with the last.
-async fn fill(cx: &Cx<'_>, walker: &mut Walker, chunk: &Chunk, progress: &mut Progress) -> Result<()> {
-    let stripes = walker.stripes;
-    for index in 0..stripes {
-        let after = if index + 1 == stripes { past(progress, chunk) } else { progress.clone() };
-        let what = if progress.refresh { Fill::Forward } else { Fill::Pending };
-        let stripe = Stripe { index, of: stripes };
-        let filled = batch(cx, &Batch { chunk, stripe, what, lock_wait: LOCK_WAIT, progress: Some(&after) }).await?;
-        crash::point("after a batch");
-        *progress = Progress { filled: progress.filled + filled.rows, ..after };
-        walker.finished(cx, chunk.rows / u64::from(stripes), filled.took).await?;
-        walker.measure(progress);
-        cx.report(Event::BackfillProgress { progress: progress.clone() }).await?;
-        if filled.paused {
-            walker.while_paused(cx).await?;
-        }
-    }
-    walker.mark = Some(chunk.next.clone());
-    Ok(())
-}
-
-/// One batch: filled, or told why not; a row that doesn't convert is found. A connection that breaks is not for here: whether
-/// the batch was committed is only known once the saved progress is read again.
-async fn batch(cx: &Cx<'_>, batch: &Batch<'_>) -> Result<Filled> {
-    let mut attempt = 0;
-    loop {
-        cx.check()?;
-        crash::point("before a batch");
-        let error = match cx.engine().fill(&cx.resolved, batch, &cx.fence).await {
-            Ok(filled) => return Ok(filled),
-            Err(e) => e,
+    async fn turn(&self, walked: Option<&Walked>) -> Result<(Turned, Progress)> {
+        let (r, first) = (&self.cx.resolved, self.shared.progress().is_none_or(|p| p.sweep == 0));
+        // Later sweeps find little; they read the table in one go.
+        let stripes = match self.shared.hot_share() {
+            _ if !first => 1,
+            Some(share) if share < STRIPES_PAY => FEW_STRIPES.min(r.stripes),
+            _ => r.stripes,
         };
-        attempt += 1;
-        match error.trouble() {
-            Trouble::BadData => match set_aside(cx, batch).await? {
-                Some(filled) => return Ok(filled),
-                None if attempt < RETRIES => {}
-                None => return Err(error),
-            },
-            _ => return Err(error),
+        let pace = self.shared.pace();
+        let turn = Turn {
+            fence: &self.cx.fence,
+            worker: &self.name,
+            walked,
+            rows: self.shared.rows(),
+            stripes,
+            ttl: REGION_TTL,
+            pace: (!self.cx.joined).then_some(&pace),
+        };
+        self.engine.turn(r, &turn).await
+    }
+
+    /// All of a region, in smaller parts where the application is at it. None when another worker has it by now.
+    async fn region(&self, region: Region, sweep: u32, refresh: bool) -> Result<Option<Walked>> {
+        let stripes = if sweep == 0 { self.stripes_of(&region) } else { 1 };
+        let mut walked = Walked { empty: 0, deferred: false, retries: self.lost_connections(), region };
+        let mut at: Option<Place> = None;
+        let mut part = Some(walked.region.chunk.clone());
+        let mut refused = 0;
+        while let Some(chunk) = part {
+            let error = match self.part(&mut walked, &chunk, stripes, sweep, refresh).await {
+                Ok(()) => None,
+                Err(e) if e.code() == Code::RegionTaken => return Ok(None),
+                Err(e) => Some(e),
+            };
+            match error {
+                None => (at, refused) = (Some(chunk.to), 0),
+                Some(e) if matches!(e.trouble(), Trouble::LockTimeout | Trouble::Deadlock | Trouble::Cancelled | Trouble::Serialization) => {
+                    walked.retries.add(e.trouble());
+                    refused = if self.shared.refused() { 0 } else { refused + 1 };
+                    self.cx.report(Event::BatchRetried { reason: e.to_string(), attempt: refused + 1 }).await?;
+                    if refused >= TRIES {
+                        walked.deferred = true;
+                        (at, refused) = (Some(chunk.to), 0);
+                    }
+                }
+                Some(e) => return Err(e),
+            }
+            part = match &at {
+                Some(at) if *at == walked.region.chunk.to => None,
+                at => self.engine.next_part(&self.cx.resolved, &walked.region.chunk, at.as_ref(), self.shared.rows(), stripes).await?,
+            };
+        }
+        Ok(Some(walked))
+    }
+
+    /// A region that was made with few stripes is large for its pages; the size of its batches decides.
+    fn stripes_of(&self, region: &Region) -> u32 {
+        let most = self.cx.resolved.stripes;
+        if most == 1 { 1 } else { u32::try_from(region.chunk.rows / u64::from(self.shared.rows().max(1)) + 1).unwrap_or(most).clamp(FEW_STRIPES.min(most), most) }
+    }
+
+    /// Those that ended the run before this one, counted once.
+    fn lost_connections(&self) -> Retries {
+        Retries { connection: self.cx.lost_connections.take(), ..Retries::default() }
+    }
+
+    /// All stripes of a part, one transaction each.
+    async fn part(&self, walked: &mut Walked, chunk: &Chunk, stripes: u32, sweep: u32, refresh: bool) -> Result<()> {
+        let what = if refresh { Fill::Forward } else { Fill::Pending };
+        if sweep > 0 && !self.is_pending(walked, chunk, what).await? {
+            return Ok(());
+        }
+        for index in 0..stripes {
+            self.shared.ready(self.cx).await?;
+            let region = &walked.region;
+            let batch = Batch { chunk, stripe: Stripe { index, of: stripes }, what, lock_wait: LOCK_WAIT, guard: Guard::Region(region) };
+            let filled = self.batch(&batch).await?;
+            crash::point("after a batch");
+            let rows = chunk.rows / u64::from(stripes);
+            self.shared.filled(region, rows, filled.rows);
+            self.shared.finished(self.cx, rows, filled.took).await?;
+            if let Some(progress) = self.shared.progress() {
+                self.cx.report(Event::BackfillProgress { progress }).await?;
+            }
+            if filled.paused {
+                self.shared.while_paused(self.cx).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Later sweeps look before they write: most of what they see is done.
+    async fn is_pending(&self, walked: &mut Walked, chunk: &Chunk, what: Fill) -> Result<bool> {
+        let began = Instant::now();
+        let compare = if what == Fill::Pending { Compare::Pending } else { Compare::Divergent };
+        match self.engine.compare(&self.cx.resolved, chunk, compare, false, 0).await {
+            Ok(seen) => {
+                walked.empty += seen.empty;
+                if seen.divergent == 0 {
+                    self.shared.filled(&walked.region, chunk.rows, 0);
+                    self.shared.finished(self.cx, chunk.rows, began.elapsed()).await?;
+                }
+                Ok(seen.divergent > 0)
+            }
+            // A row that doesn't convert is found, and set aside, by the batch.
+            Err(e) if e.trouble() == Trouble::BadData => Ok(true),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// One batch: filled, or told why not; a row that doesn't convert is found. A connection that breaks is not for here:
+    /// whether the batch was committed is only known once the saved progress is read again.
+    async fn batch(&self, batch: &Batch<'_>) -> Result<Filled> {
+        let mut attempt = 0;
+        loop {
+            self.cx.check()?;
+            crash::point("before a batch");
+            let error = match self.engine.fill(&self.cx.resolved, batch).await {
+                Ok(filled) => return Ok(filled),
+                Err(e) => e,
+            };
+            attempt += 1;
+            match error.trouble() {
+                Trouble::BadData => match set_aside(self.cx, self.engine.as_ref(), batch).await? {
+                    Some(filled) => return Ok(filled),
+                    None if attempt < RETRIES => {}
+                    None => return Err(error),
+                },
+                _ => return Err(error),
+            }
         }
     }
 }
 
 /// Names the rows that don't convert. None when there are none any more: somebody has corrected them meanwhile.
-async fn set_aside(cx: &Cx<'_>, batch: &Batch<'_>) -> Result<Option<Filled>> {
-    let bad = cx.engine().bad_rows(&cx.resolved, batch.chunk, batch.what).await?;
+async fn set_aside(cx: &Cx<'_>, engine: &dyn Engine, batch: &Batch<'_>) -> Result<Option<Filled>> {
+    let bad = engine.bad_rows(&cx.resolved, batch.chunk, batch.what).await?;
     let Some(first) = bad.first().cloned() else { return Ok(None) };
     if cx.plan().backfill.on_bad_row == OnBadRow::Stop {
         return Err(stopped_by(&bad, &cx.resolved.old.name));
@@ -213,7 +346,7 @@ async fn set_aside(cx: &Cx<'_>, batch: &Batch<'_>) -> Result<Option<Filled>> {
     cx.engine().add_rejects(&cx.fence, &bad).await?;
     crash::point("after saving rejects");
     cx.report(Event::RowsRejected { count: bad.len() as u64, first_key: first.key, message: first.message }).await?;
-    cx.engine().fill(&cx.resolved, &Batch { what: Fill::PendingGood, ..*batch }, &cx.fence).await.map(Some)
+    engine.fill(&cx.resolved, &Batch { what: Fill::PendingGood, ..*batch }).await.map(Some)
 }
 
 /// The first of some bad rows, with what it has in the column that was converted.
@@ -227,13 +360,13 @@ pub fn stopped_by(bad: &[Reject], column: &str) -> Error {
 /// Walks again for the rows that were set aside. How many are left.
 pub async fn retry_rejects(cx: &mut Cx<'_>) -> Result<u64> {
     start_over(cx).await?;
-    let mut progress = Progress::begin(cx.resolved.walk, cx.resolved.rows, Timestamp::now());
-    progress.filled = cx.state.progress.as_ref().map_or(0, |p| p.filled);
-    sweep(cx, &mut progress).await?;
+    let fresh = Progress::begin(cx.resolved.walk, cx.resolved.rows, Timestamp::now());
+    let filled = cx.state.progress.as_ref().map_or(0, |p| p.filled);
+    let progress = begin(cx, Progress { filled, ..fresh }).await?;
+    let progress = sweep(cx, &progress).await?;
     let (left, _) = cx.engine().rejects(&cx.state.id, 1).await?;
     if left == 0 && cx.state.done(Stage::Backfill) {
-        progress.finished = true;
-        cx.engine().save_progress(&cx.fence, Some(&progress)).await?;
+        cx.engine().save_progress(&cx.fence, &Progress { finished: true, ..progress }).await?;
     }
     Ok(left)
 }

@@ -64,7 +64,7 @@ pub async fn undo(cx: &mut Cx<'_>) -> Result<()> {
     // Also before any backfill: the sync itself, or the application, has filled some rows.
     let progress = Progress { refresh: true, ..Progress::begin(cx.resolved.walk, cx.resolved.rows, Timestamp::now()) };
     crash::point("before asking for a refresh");
-    cx.engine().save_progress(&cx.fence, Some(&progress)).await?;
+    cx.engine().save_progress(&cx.fence, &progress).await?;
     crash::point("after asking for a refresh");
     cx.state.progress = Some(progress);
     match cx.plan().dual_write.mode {

@@ -12,7 +12,8 @@ mod read_switch;
 mod stop_writes;
 pub mod validate;
 
-use std::time::{Duration, Instant};
+use std::cell::Cell;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ use crate::engine::Fill;
 use crate::error::Result;
 use crate::run::Cx;
 use crate::state::StrayWriter;
-use crate::walk::Walker;
+use crate::walk;
 
 /// One of the seven. The order is the order of the change; nothing else is derived from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -129,16 +130,14 @@ async fn since(cx: &mut Cx<'_>, stage: Stage, key: &str, now: Timestamp) -> Resu
 
 /// Writes every row of the table for which `what` holds, outside of the backfill.
 async fn write_all(cx: &Cx<'_>, what: Fill) -> Result<u64> {
-    let mut walker = Walker::new(cx, None);
-    let mut written = 0;
-    while let Some(chunk) = walker.next(cx).await? {
-        let began = Instant::now();
-        let rows = validate::write(cx, &chunk, what).await?;
-        written += rows;
-        walker.mark = Some(chunk.next.clone());
-        walker.finished(cx, chunk.rows, began.elapsed()).await?;
-    }
-    Ok(written)
+    let written = Cell::new(0);
+    walk::over_table(cx, async |engine, chunk| {
+        let rows = validate::write(cx, engine, chunk, what).await?;
+        written.set(written.get() + rows);
+        Ok(chunk.rows)
+    })
+    .await?;
+    Ok(written.get())
 }
 
 /// What is waited for until nothing stray was seen for `quiet_for`. None when it has been quiet for long enough.

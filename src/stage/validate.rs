@@ -3,6 +3,7 @@
 //!
 //! One divergence sets the count of zero passes back. Undone by dropping what was built.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use serde_json::json;
@@ -11,12 +12,12 @@ use super::backfill::stopped_by;
 use super::{Outcome, Stage};
 use crate::crash;
 use crate::ddl::{act, action};
-use crate::engine::{Batch, Chunk, Compare, Compared, Ddl, Fill, Side, Stripe};
+use crate::engine::{Batch, Chunk, Compare, Compared, Ddl, Engine, Fill, Guard, Side, Stripe};
 use crate::error::{Code, Error, Result, Trouble, count};
 use crate::report::Event;
 use crate::run::Cx;
 use crate::state::Pass;
-use crate::walk::Walker;
+use crate::walk;
 
 /// A write in two statements, or in flight, is given this long to settle before its row counts as divergent.
 const SETTLE: Duration = Duration::from_millis(250);
@@ -113,40 +114,45 @@ pub async fn undo(cx: &mut Cx<'_>) -> Result<()> {
 /// One full comparison. With `repair`, divergent rows are rewritten from the side that owns the value, and compared again.
 async fn pass(cx: &Cx<'_>, repair: bool) -> Result<Pass> {
     let started_at = cx.engine().now().await?;
-    let mut pass = Pass { started_at, finished_at: started_at, rows: 0, divergent: 0, repaired: 0, sample: Vec::new() };
-    let mut walker = Walker::new(cx, None);
+    let pass = RefCell::new(Pass { started_at, finished_at: started_at, rows: 0, divergent: 0, repaired: 0, sample: Vec::new() });
     let wanted = cx.plan().validate.sample;
-    while let Some(chunk) = walker.next(cx).await? {
-        cx.check()?;
-        let began = std::time::Instant::now();
-        let mut seen = compare(cx, &chunk, Compare::Divergent, wanted).await?;
+    walk::over_table(cx, async |engine, chunk| {
+        let mut seen = compare(cx, engine, chunk, wanted).await?;
         if seen.divergent > 0 {
+            // One that comes and goes is a write in two statements, or one whose sync had not been seen yet.
             cx.sleep(SETTLE).await?;
-            seen = compare(cx, &chunk, Compare::Divergent, wanted).await?;
+            seen = compare(cx, engine, chunk, wanted).await?;
         }
+        let mut repaired = 0;
         if seen.divergent > 0 && repair {
-            pass.repaired += repair_chunk(cx, &chunk).await?;
-            seen = Compared { rows: seen.rows, ..compare(cx, &chunk, Compare::Divergent, wanted).await? };
+            repaired = repair_chunk(cx, engine, chunk).await?;
+            seen = Compared { rows: seen.rows, ..compare(cx, engine, chunk, wanted).await? };
         }
-        pass.rows += seen.rows;
+        let rows = seen.rows;
+        let mut pass = pass.borrow_mut();
+        pass.rows += rows;
         pass.divergent += seen.divergent;
+        pass.repaired += repaired;
         let room = (wanted as usize).saturating_sub(pass.sample.len());
         pass.sample.extend(seen.sample.into_iter().take(room));
-        walker.mark = Some(chunk.next);
-        walker.finished(cx, seen.rows, began.elapsed()).await?;
-        cx.report(Event::ValidateProgress { rows: pass.rows, total: cx.resolved.rows.max(pass.rows), divergent: pass.divergent }).await?;
-    }
+        let event = Event::ValidateProgress { rows: pass.rows, total: cx.resolved.rows.max(pass.rows), divergent: pass.divergent };
+        drop(pass);
+        cx.report(event).await?;
+        Ok(rows)
+    })
+    .await?;
+    let mut pass = pass.into_inner();
     pass.finished_at = cx.engine().now().await?;
     Ok(pass)
 }
 
 /// A row that doesn't convert must not end the comparison: then each row is asked whether it does.
-pub async fn compare(cx: &Cx<'_>, chunk: &Chunk, what: Compare, sample: u32) -> Result<Compared> {
+async fn compare(cx: &Cx<'_>, engine: &dyn Engine, chunk: &Chunk, sample: u32) -> Result<Compared> {
     let mut attempt = 0;
     loop {
-        let error = match cx.engine().compare(&cx.resolved, chunk, what, false, sample).await {
+        let error = match engine.compare(&cx.resolved, chunk, Compare::Divergent, false, sample).await {
             Ok(compared) => return Ok(compared),
-            Err(e) if e.trouble() == Trouble::BadData => return cx.engine().compare(&cx.resolved, chunk, what, true, sample).await,
+            Err(e) if e.trouble() == Trouble::BadData => return engine.compare(&cx.resolved, chunk, Compare::Divergent, true, sample).await,
             Err(e) => e,
         };
         attempt += 1;
@@ -158,18 +164,18 @@ pub async fn compare(cx: &Cx<'_>, chunk: &Chunk, what: Compare, sample: u32) -> 
 }
 
 /// Before the reads are switched the old column owns the value, afterwards the new one.
-async fn repair_chunk(cx: &Cx<'_>, chunk: &Chunk) -> Result<u64> {
+async fn repair_chunk(cx: &Cx<'_>, engine: &dyn Engine, chunk: &Chunk) -> Result<u64> {
     let what = if cx.state.done(Stage::ReadSwitch) { Fill::Reverse } else { Fill::Forward };
-    write(cx, chunk, what).await
+    write(cx, engine, chunk, what).await
 }
 
 /// Writes a chunk outside of the backfill, waiting for locks as long as `ddl.patience` allows.
-pub async fn write(cx: &Cx<'_>, chunk: &Chunk, what: Fill) -> Result<u64> {
-    let batch = Batch { chunk, stripe: Stripe::WHOLE, what, lock_wait: LOCK_WAIT, progress: None };
+pub async fn write(cx: &Cx<'_>, engine: &dyn Engine, chunk: &Chunk, what: Fill) -> Result<u64> {
+    let batch = Batch { chunk, stripe: Stripe::WHOLE, what, lock_wait: LOCK_WAIT, guard: Guard::Lease(&cx.fence) };
     let began = std::time::Instant::now();
     let mut attempt = 0;
     loop {
-        match cx.engine().fill(&cx.resolved, &batch, &cx.fence).await {
+        match engine.fill(&cx.resolved, &batch).await {
             Ok(filled) => return Ok(filled.rows),
             Err(e) if e.trouble().passes() && began.elapsed() < cx.plan().ddl.patience => {
                 attempt += 1;
@@ -178,7 +184,7 @@ pub async fn write(cx: &Cx<'_>, chunk: &Chunk, what: Fill) -> Result<u64> {
             }
             Err(e) if e.trouble().passes() => return Err(Error::new(Code::PaceGivenUp, e.to_string())),
             Err(e) if e.trouble() == Trouble::BadData => {
-                let bad = cx.engine().bad_rows(&cx.resolved, chunk, what).await?;
+                let bad = engine.bad_rows(&cx.resolved, chunk, what).await?;
                 let from = if what == Fill::Reverse { &cx.resolved.new } else { &cx.resolved.old };
                 return Err(if bad.is_empty() { e } else { stopped_by(&bad, &from.name) });
             }

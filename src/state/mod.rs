@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::engine::{Walk, Watermark};
-use crate::error::{Code, Error, Result};
+use crate::engine::{Walk, Walked, Watermark};
+use crate::error::{Code, Error, Result, Trouble};
 use crate::plan::Change;
 use crate::stage::Stage;
 
@@ -142,6 +142,7 @@ impl PlanState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     pub walk: Walk,
+    /// All before it has been given out; what is not done yet has a region of its own.
     pub watermark: Option<Watermark>,
     /// 0 is the first way through the table; later ones look for what was skipped or moved.
     pub sweep: u32,
@@ -152,14 +153,14 @@ pub struct Progress {
     pub done: u64,
     pub total: u64,
     pub filled: u64,
-    /// Chunks that were left for a later sweep because the application held a row.
+    /// Regions of which a part was left for a later sweep because the application held a row.
     pub deferred: u64,
-    pub rows_per_s: f64,
-    pub batch_ms_p50: f64,
-    pub batch_ms_p95: f64,
-    pub retries: u64,
-    pub throttled_by: Option<String>,
+    /// Rows that this sweep has found empty, though nothing is pending there.
+    pub empty: u64,
+    pub retries: Retries,
     pub at: Timestamp,
+    #[serde(flatten)]
+    pub pace: Pace,
 }
 
 impl Progress {
@@ -174,14 +175,80 @@ impl Progress {
             total,
             filled: 0,
             deferred: 0,
-            rows_per_s: 0.0,
-            batch_ms_p50: 0.0,
-            batch_ms_p95: 0.0,
-            retries: 0,
-            throttled_by: None,
+            empty: 0,
+            retries: Retries::default(),
             at,
+            pace: Pace::default(),
         }
     }
+
+    /// Counts a region that is done, with the rows that were filled in it.
+    pub fn count(&mut self, walked: &Walked, filled: u64) {
+        self.done = (self.done + walked.region.chunk.rows).min(self.total.max(self.done));
+        self.filled += filled;
+        self.deferred += u64::from(walked.deferred);
+        self.empty += walked.empty;
+        self.retries += walked.retries;
+    }
+}
+
+/// Batches that were tried again, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retries {
+    /// A held row lock (55P03).
+    pub lock: u64,
+    /// 40P01.
+    pub deadlock: u64,
+    /// 40001.
+    pub serialization: u64,
+    /// Cancelled or out of time (57014).
+    pub cancelled: u64,
+    pub connection: u64,
+}
+
+impl Retries {
+    pub fn add(&mut self, trouble: Trouble) {
+        match trouble {
+            Trouble::LockTimeout => self.lock += 1,
+            Trouble::Deadlock => self.deadlock += 1,
+            Trouble::Serialization => self.serialization += 1,
+            Trouble::Cancelled => self.cancelled += 1,
+            Trouble::ConnectionLost => self.connection += 1,
+            _ => {}
+        }
+    }
+
+    pub fn total(&self) -> u64 {
+        self.lock + self.deadlock + self.serialization + self.cancelled + self.connection
+    }
+}
+
+impl std::ops::AddAssign for Retries {
+    fn add_assign(&mut self, other: Retries) {
+        self.lock += other.lock;
+        self.deadlock += other.deadlock;
+        self.serialization += other.serialization;
+        self.cancelled += other.cancelled;
+        self.connection += other.connection;
+    }
+}
+
+/// What a running backfill measures of itself and of the server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pace {
+    pub workers: u32,
+    pub rows_per_s: f64,
+    pub batch_ms_p50: f64,
+    pub batch_ms_p95: f64,
+    pub eta_s: Option<u64>,
+    /// Share of the table's updates that left all indexes alone; the application's are among them.
+    pub hot_share: Option<f64>,
+    /// Bytes a second, of the whole server.
+    pub wal_rate: Option<f64>,
+    /// The worst replica's delay in seconds; None without replicas.
+    pub lag_s: Option<f64>,
+    pub throttled_by: Option<String>,
 }
 
 /// One full comparison of the two columns.

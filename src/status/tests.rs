@@ -61,7 +61,7 @@ fn a_minute_without_progress_is_a_stall_only_while_it_runs() {
     let backfill = report_on(&s).backfill.unwrap();
     assert_eq!((backfill.stalled, backfill.eta_s), (true, None));
     assert_eq!(words(&s), "the backfill, which has made no progress for 1 min 35 s; its runner is alive");
-    s.progress.as_mut().unwrap().throttled_by = Some("replica lag".into());
+    s.progress.as_mut().unwrap().pace.throttled_by = Some("replica lag".into());
     assert_eq!(words(&s), "replica lag to pass; no progress for 1 min 35 s");
     s.stages[2].started_at = Some(at("2026-01-02T05:59:30Z"));
     let backfill = report_on(&s).backfill.unwrap();

@@ -48,7 +48,7 @@ fn begin(plan: &Plan, state: &PlanState, stage: Stage, now: Timestamp) -> String
 }
 
 fn running(state: &PlanState, now: Timestamp) -> Option<String> {
-    let by = (state.current() == Stage::Backfill).then(|| state.progress.as_ref()?.throttled_by.clone()).flatten();
+    let by = (state.current() == Stage::Backfill).then(|| state.progress.as_ref()?.pace.throttled_by.clone()).flatten();
     match (silence(state, now), by) {
         (Some(silent), Some(by)) => Some(format!("{by} to pass; no progress for {}", span(silent.as_secs()))),
         (Some(silent), None) => Some(format!("the backfill, which has made no progress for {}; its runner is alive", span(silent.as_secs()))),

@@ -6,12 +6,16 @@
 //! | [`sync`] | the text of the sync trigger and the observer |
 //! | [`schema`] | actions: their text, their cost, looking and acting |
 //! | [`rows`] | chunks: finding, filling, comparing |
+//! | [`pressure`] | how the server feels |
+//! | [`regions`] | which worker has which part of the walk |
 //! | [`store`] | our own tables in schema `sete` |
 //! | [`catalog`] | what the live catalog says |
 //! | [`conn`] | addresses, TLS, sessions |
 
 pub mod catalog;
 pub mod conn;
+mod pressure;
+mod regions;
 pub mod rows;
 pub mod schema;
 pub mod sql;
@@ -19,12 +23,14 @@ pub mod store;
 pub mod sync;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, MutexGuard};
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Row, Statement};
 
+use crate::engine::Engine;
 use crate::error::{Code, Error, Result, Trouble};
 use crate::plan::TableName;
 use crate::secret::DbUrl;
@@ -68,6 +74,12 @@ impl Settings {
 /// An open transaction. It ends with [`Tx::end`]; one that is dropped is rolled back before the session's next use.
 pub struct Tx<'a> {
     open: MutexGuard<'a, Option<Open>>,
+}
+
+impl Engine for Postgres {
+    fn another(&self) -> Arc<dyn Engine> {
+        Arc::new(Postgres { connector: self.connector.clone(), session: Mutex::new(None) })
+    }
 }
 
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -158,6 +170,12 @@ impl Tx<'_> {
 
     async fn one(&self, sql: &str, params: Params<'_>, context: &str) -> Result<Row> {
         self.session()?.client().query_one(sql, params).await.map_err(|e| database_error(context, e))
+    }
+
+    /// One row, in one round trip: the types need not be asked for.
+    async fn one_typed(&self, sql: &str, params: &[(&(dyn ToSql + Sync), Type)], context: &str) -> Result<Row> {
+        let rows = self.session()?.client().query_typed(sql, params).await.map_err(|e| database_error(context, e))?;
+        rows.into_iter().next().ok_or_else(|| Error::new(Code::Internal, format!("{context}: no row")))
     }
 
     async fn execute(&self, sql: &str, params: Params<'_>, context: &str) -> Result<u64> {

@@ -1,22 +1,20 @@
 //! Chunks on PostgreSQL: finding the next, filling it, comparing it.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 
 use super::sql::{ident, qualified, rename_columns};
 use super::sync::{differ, error_call};
-use super::{Postgres, Settings, Tx, conn, store};
+use super::{Postgres, Settings, Tx, pressure, regions, store};
 use crate::crash;
 use crate::engine::catalog::{Key, Leaf};
-use crate::engine::{Batch, Chunk, Compare, Compared, Fence, Fill, Filled, Place, Pressure, Rows, Side, Stripe, Walk, Watermark};
+use crate::engine::{Batch, Chunk, Compare, Compared, Fill, Filled, Guard, Place, Pressure, Rows, Side, Stripe, Walk, Watermark};
 use crate::error::{Code, Error, Result};
 use crate::plan::Plan;
 use crate::resolve::{Conversion, Resolved};
-use crate::secret::DbUrl;
-use crate::state::{Progress, Reject};
+use crate::state::Reject;
 
 /// A batch is short; one that is not was caught in something, and is halved.
 const BATCH_LIMIT: Duration = Duration::from_secs(30);
@@ -109,9 +107,13 @@ fn assignment(r: &Resolved, what: Fill) -> (String, String, String) {
     }
 }
 
-/// The line number within the page decides: every page gives an equal part of its rows to each stripe.
+/// The line number within the page decides: every page gives an equal part of its rows to each stripe. Its low byte is the
+/// last of a tid's binary form, which costs less to make than its text (docs/performance.md).
 fn in_stripe(stripe: Stripe) -> String {
-    if stripe == Stripe::WHOLE { String::new() } else { format!(" AND ((ctid::text::point)[1])::int % {} = {}", stripe.of, stripe.index) }
+    match stripe {
+        Stripe::WHOLE => String::new(),
+        Stripe { index, of } => format!(" AND pg_catalog.get_byte(pg_catalog.tidsend(ctid), 5) % {of} = {index}"),
+    }
 }
 
 fn fill_sql(r: &Resolved, relation: &str, bounds: &str, what: Fill, stripe: Stripe) -> String {
@@ -137,7 +139,10 @@ pub fn example_fill(r: &Resolved, what: Fill) -> String {
 /// The rows that a comparison counts. `safely` also where one of them doesn't convert.
 fn counted(r: &Resolved, what: Compare, safely: bool) -> String {
     match what {
-        Compare::Empty => format!("{} IS NULL", ident(&r.new.name)),
+        Compare::Pending => {
+            let what = if safely && !r.forward.safe { Fill::PendingGood } else { Fill::Pending };
+            assignment(r, what).2
+        }
         Compare::Divergent => divergent(r, safely),
     }
 }
@@ -173,7 +178,23 @@ impl Rows for Postgres {
         tx.end(chunk).await
     }
 
-    async fn fill(&self, r: &Resolved, batch: &Batch<'_>, fence: &Fence) -> Result<Filled> {
+    async fn next_part(&self, r: &Resolved, chunk: &Chunk, after: Option<&Place>, rows: u32, stripes: u32) -> Result<Option<Chunk>> {
+        let leaf = leaf_of(r, chunk)?;
+        match (after.unwrap_or(&chunk.from), &chunk.to) {
+            (Place::Page(from), Place::Page(end)) => Ok((from < end).then(|| pages(leaf, chunk.next.file, *from, *end, rows, stripes))),
+            (from, Place::Key(end)) => {
+                if after.is_some_and(|after| *after == chunk.to) {
+                    return Ok(None);
+                }
+                let tx = self.begin_for(&r.table, Settings::LOOK).await?;
+                let part = next_keys(&tx, key(r, leaf)?, leaf, from, end.as_deref(), rows).await;
+                tx.end(part).await.map(Some)
+            }
+            _ => Err(Error::new(Code::Internal, "a chunk begins by page and ends by key, or the other way round")),
+        }
+    }
+
+    async fn fill(&self, r: &Resolved, batch: &Batch<'_>) -> Result<Filled> {
         let bounds = Bounds::of(r, batch.chunk, leaf_of(r, batch.chunk)?)?;
         let sql = fill_sql(r, &batch.chunk.relation, &bounds.sql, batch.what, batch.stripe);
         let settings = Settings { lock_timeout: batch.lock_wait, statement_timeout: BATCH_LIMIT, lazy_commit: true, read_only: false };
@@ -181,11 +202,19 @@ impl Rows for Postgres {
         if r.suppress_triggers {
             ours += "; SET LOCAL session_replication_role = replica";
         }
-        self.prepared(&r.table, &[store::FENCE, &sql]).await?;
+        self.prepared(&r.table, &[store::FENCE, regions::HOLD, regions::COUNT, &sql]).await?;
         let began = Instant::now();
         let tx = self.tx().await?;
-        let filled = fill(&tx, r, &ours, settings, &sql, &bounds, batch.progress, fence).await;
-        let (rows, paused) = tx.end(filled).await?;
+        let begin = format!("{}; {ours}", tx.begin_sql(settings, &super::sql::search_path(&r.table)));
+        let filled = fill(&tx, &begin, &sql, &bounds, batch.guard).await;
+        let (rows, paused) = match (filled, batch.guard) {
+            (Ok((rows, paused)), Guard::Region(region)) => {
+                crash::point("between a batch and its progress");
+                regions::commit_filled(tx, region, rows).await?;
+                (rows, paused)
+            }
+            (filled, _) => tx.end(filled).await?,
+        };
         Ok(Filled { rows, took: began.elapsed(), paused })
     }
 
@@ -201,26 +230,31 @@ impl Rows for Postgres {
         tx.end(compared).await
     }
 
-    async fn pressure(&self, plan: &Plan) -> Result<Pressure> {
-        let tx = self.begin(Settings::LOOK).await?;
-        let pressure = pressure(&tx, plan).await;
-        let mut pressure = tx.end(pressure).await?;
-        for name in &plan.throttle.replicas {
-            pressure.lag.insert(format!("env:{name}"), replica_lag(name).await);
+    async fn pressure(&self, plan: &Plan, r: &Resolved) -> Result<Pressure> {
+        pressure::look(self, plan, r).await
+    }
+
+    async fn densities(&self, r: &Resolved) -> Result<Vec<(u32, u32)>> {
+        if r.walk == Walk::Key {
+            return Ok(Vec::new());
         }
-        Ok(pressure)
+        let tx = self.begin_for(&r.table, Settings::LOOK).await?;
+        let found = densities(&tx, r).await;
+        tx.end(found).await
     }
 }
 
-async fn next_chunk(tx: &Tx<'_>, r: &Resolved, walk: Walk, after: Option<&Watermark>, rows: u32, stripes: u32) -> Result<Option<Chunk>> {
+pub async fn next_chunk(tx: &Tx<'_>, r: &Resolved, walk: Walk, after: Option<&Watermark>, rows: u32, stripes: u32) -> Result<Option<Chunk>> {
     // Leaves are walked in the order of their numbers, so that a partition made meanwhile comes last.
     let mut leaves: Vec<&Leaf> = r.leaves.iter().collect();
     leaves.sort_by_key(|leaf| leaf.id);
     for leaf in leaves.into_iter().filter(|leaf| after.is_none_or(|mark| leaf.id >= mark.leaf)) {
         let mark = after.filter(|mark| mark.leaf == leaf.id);
-        let chunk = match walk {
-            Walk::Physical => next_pages(tx, leaf, mark, rows, stripes).await?,
-            Walk::Key => next_keys(tx, key(r, leaf)?, leaf, mark, rows).await?,
+        let chunk = match (walk, mark.map(|mark| &mark.at)) {
+            (Walk::Physical, _) => next_pages(tx, leaf, mark, rows, stripes).await?,
+            // The end of this leaf was reached.
+            (Walk::Key, Some(Place::Key(None))) => None,
+            (Walk::Key, at) => Some(next_keys(tx, key(r, leaf)?, leaf, at.unwrap_or(&Place::Key(None)), None, rows).await?),
         };
         if chunk.is_some() {
             return Ok(chunk);
@@ -229,90 +263,122 @@ async fn next_chunk(tx: &Tx<'_>, r: &Resolved, walk: Walk, after: Option<&Waterm
     Ok(None)
 }
 
+/// A leaf's file number, 0 when the leaf is gone, and its pages.
+async fn file_and_pages(tx: &Tx<'_>, leaf: u64) -> Result<(u64, u32)> {
+    let sql = "SELECT coalesce(pg_catalog.pg_relation_filenode($1), 0)::int8, (coalesce(pg_catalog.pg_relation_size($1), 0) / current_setting('block_size')::int)::int8";
+    let row = tx.one_typed(sql, &[(&oid(leaf), Type::OID)], "reading the table's size").await?;
+    let (file, pages): (i64, i64) = (row.get(0), row.get(1));
+    Ok((file.unsigned_abs(), u32::try_from(pages).unwrap_or(u32::MAX)))
+}
+
+/// Whether the leaf is another file now than the one that the chunk's pages are of.
+pub async fn was_rewritten(tx: &Tx<'_>, chunk: &Chunk) -> Result<bool> {
+    match chunk.next.at {
+        Place::Page(_) => Ok(file_and_pages(tx, chunk.next.leaf).await?.0 != chunk.next.file),
+        Place::Key(_) => Ok(false),
+    }
+}
+
+fn oid(leaf: u64) -> u32 {
+    u32::try_from(leaf).unwrap_or_default()
+}
+
 /// A region of pages. A table that was rewritten since the watermark was saved is begun anew: its page numbers mean nothing now.
 async fn next_pages(tx: &Tx<'_>, leaf: &Leaf, mark: Option<&Watermark>, rows: u32, stripes: u32) -> Result<Option<Chunk>> {
-    let relation = qualified(&leaf.name);
-    let sql = "SELECT coalesce(pg_catalog.pg_relation_filenode(c.oid), 0)::int8, (pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::int)::int8 \
-               FROM pg_catalog.pg_class c WHERE c.oid = $1::text::pg_catalog.regclass";
-    let row = tx.one(sql, &[&relation], "reading the table's size").await?;
-    let (file, pages): (i64, i64) = (row.get(0), row.get(1));
-    let (file, pages) = (file.unsigned_abs(), u32::try_from(pages).unwrap_or(u32::MAX));
+    let (file, end) = file_and_pages(tx, leaf.id).await?;
     let from = match mark {
         Some(Watermark { file: then, at: Place::Page(page), .. }) if *then == file => *page,
         _ => 0,
     };
-    if from >= pages {
-        return Ok(None);
-    }
+    Ok((from < end).then(|| pages(leaf, file, from, end, rows, stripes)))
+}
+
+/// As many pages as hold `stripes` times `rows` rows on average.
+fn pages(leaf: &Leaf, file: u64, from: u32, end: u32, rows: u32, stripes: u32) -> Chunk {
     let per_page = (leaf.rows as f64 / f64::from(leaf.pages.max(1))).clamp(1.0, 300.0);
     let most = if stripes > 1 { STRIPED_PAGES } else { u32::MAX };
     let size = ((f64::from(rows) * f64::from(stripes) / per_page).ceil() as u32).clamp(1, most);
-    let to = from.saturating_add(size).min(pages);
-    Ok(Some(Chunk {
-        relation,
+    let to = from.saturating_add(size).min(end);
+    Chunk {
+        relation: qualified(&leaf.name),
         from: Place::Page(from),
         to: Place::Page(to),
         next: Watermark { leaf: leaf.id, file, at: Place::Page(to) },
         rows: (f64::from(to - from) * per_page) as u64,
-    }))
+    }
 }
 
-/// The next `rows` keys. The last chunk has no end, so that it also holds what was inserted behind it.
-async fn next_keys(tx: &Tx<'_>, key: &Key, leaf: &Leaf, mark: Option<&Watermark>, rows: u32) -> Result<Option<Chunk>> {
+/// The next `rows` keys, up to `end`. The last chunk of a table has no end, so that it also holds what was inserted behind it.
+async fn next_keys(tx: &Tx<'_>, key: &Key, leaf: &Leaf, from: &Place, end: Option<&[String]>, rows: u32) -> Result<Chunk> {
     let relation = qualified(&leaf.name);
-    let from = match mark {
-        // The end of this leaf was reached.
-        Some(Watermark { at: Place::Key(None), .. }) => return Ok(None),
-        Some(Watermark { at: Place::Key(values), .. }) => values.clone(),
-        _ => None,
-    };
-    let (columns, values) = key_sql(key, 1);
+    let from = if let Place::Key(values) = from { values.clone() } else { None };
+    let (columns, _) = key_sql(key, 1);
     let shown = key.columns.iter().map(|(name, _)| format!("({})::text", ident(name))).collect::<Vec<_>>().join(", ");
-    let after = if from.is_some() { format!("WHERE ({columns}) > ({values})") } else { String::new() };
-    let sql = format!("SELECT {shown} FROM ONLY {relation} {after} ORDER BY {columns} OFFSET {} LIMIT 1", rows.max(1) - 1);
-    let params: Vec<&(dyn ToSql + Sync)> = from.iter().flatten().map(|v| v as &(dyn ToSql + Sync)).collect();
+    let (mut bounds, mut params): (Vec<String>, Vec<&(dyn ToSql + Sync)>) = (Vec::new(), Vec::new());
+    for (operator, bound) in [(">", from.as_deref()), ("<", end)] {
+        if let Some(values) = bound {
+            bounds.push(format!("({columns}) {operator} ({})", key_sql(key, params.len() + 1).1));
+            params.extend(values.iter().map(|v| v as &(dyn ToSql + Sync)));
+        }
+    }
+    let bounds = if bounds.is_empty() { String::new() } else { format!("WHERE {}", bounds.join(" AND ")) };
+    let sql = format!("SELECT {shown} FROM ONLY {relation} {bounds} ORDER BY {columns} OFFSET {} LIMIT 1", rows.max(1) - 1);
     let found = tx.query(&sql, &params, "finding the next keys").await?.pop();
-    let to: Option<Vec<String>> = found.map(|row| (0..key.columns.len()).map(|i| row.get::<_, String>(i)).collect());
-    Ok(Some(Chunk {
+    let found: Option<Vec<String>> = found.map(|row| (0..key.columns.len()).map(|i| row.get::<_, String>(i)).collect());
+    let to = found.or_else(|| end.map(<[String]>::to_vec));
+    Ok(Chunk {
         relation,
         from: Place::Key(from),
         to: Place::Key(to.clone()),
         next: Watermark { leaf: leaf.id, file: leaf.file, at: Place::Key(to) },
         rows: u64::from(rows),
-    }))
+    })
 }
 
-/// Sent in one go, answered in one go. The rows count only if the fence held: else all is taken back.
-#[expect(clippy::too_many_arguments, reason = "the parts of one batch, used here only")]
-async fn fill(
-    tx: &Tx<'_>,
-    r: &Resolved,
-    ours: &str,
-    settings: Settings,
-    sql: &str,
-    bounds: &Bounds,
-    progress: Option<&Progress>,
-    fence: &Fence,
-) -> Result<(u64, bool)> {
-    let begin = format!("{}; {ours}", tx.begin_sql(settings, &super::sql::search_path(&r.table)));
+/// Sent in one go, answered in one go. The rows count only if the guard held: else all is taken back.
+async fn fill(tx: &Tx<'_>, begin: &str, sql: &str, bounds: &Bounds, guard: Guard<'_>) -> Result<(u64, bool)> {
     let params = bounds.refs();
-    let fence_params: [&(dyn ToSql + Sync); 2] = [&fence.plan, &fence.token];
+    let (check, of): (&str, [&(dyn ToSql + Sync); 2]) = match guard {
+        Guard::Lease(fence) => (store::FENCE, [&fence.plan, &fence.token]),
+        Guard::Region(region) => (regions::HOLD, [&region.id, &region.token]),
+    };
     let (begun, held, rows) = tokio::join!(
         biased;
-        tx.batch(&begin, "beginning a batch"),
-        tx.query_kept(store::FENCE, &fence_params, "checking the lease"),
+        tx.batch(begin, "beginning a batch"),
+        tx.query_kept(check, &of, "checking the lease"),
         tx.execute_kept(sql, &params, "filling a batch")
     );
     begun?;
-    let paused = store::held(held?, fence)?;
-    let rows = rows?;
-    crash::point("between a batch and its progress");
-    if let Some(progress) = progress {
-        let progress = Progress { filled: progress.filled + rows, ..progress.clone() };
-        store::write_progress(tx, fence, &progress).await?;
-        crash::point("before committing a batch");
+    let held = held?;
+    let paused = match guard {
+        Guard::Lease(fence) => store::held(held, fence)?,
+        Guard::Region(region) => regions::region_held(&held, region)?,
+    };
+    Ok((rows?, paused))
+}
+
+/// Pages that tell how full the table's pages are.
+const SAMPLED_PAGES: u32 = 100;
+
+/// Of a partitioned table the leaves follow each other, as the walk takes them; page numbers count through all of them.
+async fn densities(tx: &Tx<'_>, r: &Resolved) -> Result<Vec<(u32, u32)>> {
+    let mut leaves: Vec<&Leaf> = r.leaves.iter().collect();
+    leaves.sort_by_key(|leaf| leaf.id);
+    let all: u32 = leaves.iter().map(|leaf| leaf.pages).sum();
+    let percent = (f64::from(SAMPLED_PAGES) * 100.0 / f64::from(all.max(1))).min(100.0);
+    let (mut out, mut before) = (Vec::new(), 0);
+    for leaf in leaves {
+        let sql = format!(
+            "SELECT ((ctid::text::point)[0])::int8, count(*) FROM ONLY {} TABLESAMPLE SYSTEM ({percent:.6}) REPEATABLE (7) GROUP BY 1 ORDER BY 1",
+            qualified(&leaf.name)
+        );
+        for row in tx.query(&sql, &[], "sampling the table").await? {
+            let (page, rows): (i64, i64) = (row.get(0), row.get(1));
+            out.push((before + u32::try_from(page).unwrap_or(u32::MAX - before), u32::try_from(rows).unwrap_or(u32::MAX)));
+        }
+        before += leaf.pages;
     }
-    Ok((rows, paused))
+    Ok(out)
 }
 
 async fn bad_rows(tx: &Tx<'_>, r: &Resolved, chunk: &Chunk, what: Fill) -> Result<Vec<Reject>> {
@@ -342,8 +408,10 @@ async fn compare(tx: &Tx<'_>, r: &Resolved, chunk: &Chunk, what: Compare, safely
     let bounds = Bounds::of(r, chunk, leaf)?;
     let apart = counted(r, what, safely);
     let sql = format!(
-        "SELECT count(*), count(*) FILTER (WHERE {apart}), (array_agg({} ORDER BY ctid) FILTER (WHERE {apart}))[1:{sample}] FROM ONLY {} AS {} WHERE {}",
+        "SELECT count(*), count(*) FILTER (WHERE {apart}), (array_agg({} ORDER BY ctid) FILTER (WHERE {apart}))[1:{sample}], \
+         count(*) FILTER (WHERE {} IS NULL) FROM ONLY {} AS {} WHERE {}",
         row_name(leaf.key.as_ref()),
+        ident(&r.new.name),
         chunk.relation,
         ident(&r.table.name),
         bounds.sql
@@ -353,47 +421,7 @@ async fn compare(tx: &Tx<'_>, r: &Resolved, chunk: &Chunk, what: Compare, safely
     Ok(Compared {
         rows: row.get::<_, i64>(0).unsigned_abs(),
         divergent: row.get::<_, i64>(1).unsigned_abs(),
+        empty: row.get::<_, i64>(3).unsigned_abs(),
         sample: row.get::<_, Option<Vec<String>>>(2).unwrap_or_default(),
     })
-}
-
-async fn pressure(tx: &Tx<'_>, plan: &Plan) -> Result<Pressure> {
-    let sql = "SELECT (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid() AND backend_type = 'client backend')::int4, \
-               (SELECT count(*) FROM pg_catalog.pg_locks w JOIN pg_catalog.pg_stat_activity a ON a.pid = ANY (pg_catalog.pg_blocking_pids(w.pid)) \
-                WHERE NOT w.granted AND a.application_name LIKE 'sete%')::int4, \
-               pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), '0/0')::int8";
-    let row = tx.one(sql, &[], "looking at the server's load").await?;
-    let (active, waiting, wal): (i32, i32, i64) = (row.get(0), row.get(1), row.get(2));
-    let mut lag = HashMap::new();
-    // A standby that has replayed all there is has no lag, however long ago that was; one that is not streaming has an unknown one.
-    let sql = "SELECT coalesce(nullif(application_name, ''), host(client_addr), pid::text) || ' (' || coalesce(host(client_addr), 'local') || ')' AS name, \
-               CASE WHEN state <> 'streaming' THEN NULL WHEN replay_lsn >= pg_current_wal_lsn() THEN 0 \
-               ELSE extract(epoch FROM replay_lag)::float8 END AS lag, state IS NULL AS hidden \
-               FROM pg_catalog.pg_stat_replication WHERE state IS NULL OR state IN ('streaming', 'catchup')";
-    for row in tx.query(sql, &[], "looking at the replicas").await? {
-        let hidden: bool = row.get("hidden");
-        if !hidden {
-            lag.insert(row.get("name"), row.get::<_, Option<f64>>("lag").map(Duration::from_secs_f64));
-        }
-    }
-    let query = match &plan.throttle.query {
-        None => None,
-        Some(query) => {
-            let rows = tx.query(query, &[], "asking throttle.query").await?;
-            let row = rows.first().ok_or_else(|| Error::new(Code::PaceGivenUp, "throttle.query gave no row"))?;
-            Some(row.try_get::<_, Option<bool>>(0).map_err(|_| Error::new(Code::PaceGivenUp, "throttle.query must give one boolean"))?.unwrap_or(false))
-        }
-    };
-    Ok(Pressure { lag, active: active.unsigned_abs(), waiting: waiting.unsigned_abs(), wal_bytes: wal.unsigned_abs(), query })
-}
-
-/// Asks a replica itself. Whatever goes wrong makes its lag unknown, which stops the backfill.
-async fn replica_lag(variable: &str) -> Option<Duration> {
-    let url = std::env::var(variable).ok()?;
-    let connector = conn::Connector::new(conn::Address::parse(&DbUrl::new(url)).ok()?, "sete").ok()?;
-    let session = connector.connect().await.ok()?;
-    let sql = "SELECT CASE WHEN NOT pg_is_in_recovery() THEN 0 WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() THEN 0 \
-               ELSE extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END::float8";
-    let row = session.client().query_one(sql, &[]).await.ok()?;
-    row.get::<_, Option<f64>>(0).map(|s| Duration::from_secs_f64(s.max(0.0)))
 }

@@ -10,12 +10,14 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio_postgres::Row;
 
+use super::regions;
 use super::{Postgres, Settings, Tx};
-use crate::engine::{Fence, Store};
+use crate::engine::{Fence, Store, Turn, Turned};
 use crate::error::{Code, Error, Result, Trouble};
 use crate::report::Event;
+use crate::resolve::Resolved;
 use crate::stage::Stage;
-use crate::state::{Entry, Lease, Pass, PlanState, Progress, Reject, StageState, StrayWriter, Taken};
+use crate::state::{Entry, Lease, Pace, Pass, PlanState, Progress, Reject, StageState, StrayWriter, Taken};
 
 /// Raised with every change of these tables; [`MIGRATIONS`] leads from one to the next.
 const FORMAT: i32 = 1;
@@ -32,6 +34,10 @@ const MIGRATIONS: [&[&str]; 1] = [&[
     "CREATE TABLE IF NOT EXISTS sete.stage (plan_id text NOT NULL REFERENCES sete.plan ON DELETE CASCADE, stage text NOT NULL, data jsonb NOT NULL, \
      PRIMARY KEY (plan_id, stage))",
     "CREATE TABLE IF NOT EXISTS sete.progress (plan_id text PRIMARY KEY REFERENCES sete.plan ON DELETE CASCADE, data jsonb NOT NULL)",
+    // A row for each region that a worker has, gone once it is done: few, and rewritten all the time.
+    "CREATE TABLE IF NOT EXISTS sete.chunk (id bigserial PRIMARY KEY, plan_id text NOT NULL REFERENCES sete.plan ON DELETE CASCADE, data jsonb NOT NULL, \
+     token bigint NOT NULL DEFAULT 1, filled bigint NOT NULL DEFAULT 0, worker text NOT NULL, pid int NOT NULL, session_began timestamptz, \
+     ttl interval NOT NULL, until timestamptz NOT NULL, touched timestamptz NOT NULL DEFAULT clock_timestamp()) WITH (fillfactor = 50)",
     "CREATE TABLE IF NOT EXISTS sete.pass (id bigserial PRIMARY KEY, plan_id text NOT NULL REFERENCES sete.plan ON DELETE CASCADE, data jsonb NOT NULL)",
     "CREATE TABLE IF NOT EXISTS sete.reject (plan_id text NOT NULL REFERENCES sete.plan ON DELETE CASCADE, key text NOT NULL, value text, \
      message text NOT NULL, at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (plan_id, key))",
@@ -58,17 +64,18 @@ pub fn held(rows: Vec<Row>, fence: &Fence) -> Result<bool> {
     rows.first().map(|row| row.get(0)).ok_or_else(lost)
 }
 
-/// Saves where the walk stands, in the transaction of the work that it describes.
-pub async fn write_progress(tx: &Tx<'_>, fence: &Fence, progress: &Progress) -> Result<()> {
+/// The walk begins, begins anew or ends: no region that was given out counts any more. Waits for the batches in them.
+async fn write_progress(tx: &Tx<'_>, fence: &Fence, progress: &Progress) -> Result<()> {
+    tx.execute("DELETE FROM sete.chunk WHERE plan_id = $1", &[&fence.plan], "taking regions back").await?;
     let sql = "INSERT INTO sete.progress (plan_id, data) VALUES ($1, $2) ON CONFLICT (plan_id) DO UPDATE SET data = excluded.data";
     tx.execute(sql, &[&fence.plan, &json(progress)?], "saving progress").await.map(|_| ())
 }
 
-fn json<T: Serialize>(value: &T) -> Result<Value> {
+pub fn json<T: Serialize>(value: &T) -> Result<Value> {
     serde_json::to_value(value).map_err(|e| Error::new(Code::Internal, format!("state can't be written as JSON: {e}")))
 }
 
-fn from_json<T: DeserializeOwned>(value: Value) -> Result<T> {
+pub fn from_json<T: DeserializeOwned>(value: Value) -> Result<T> {
     serde_json::from_value(value).map_err(|e| Error::new(Code::StateTooNew, format!("state can't be read: {e}")))
 }
 
@@ -80,6 +87,19 @@ fn timestamp(time: SystemTime) -> Result<Timestamp> {
 const LEASE: &str = "SELECT l.token, l.holder, l.until, (l.until > clock_timestamp() AND EXISTS (SELECT 1 FROM pg_catalog.pg_stat_activity a \
                      WHERE a.pid = l.pid AND coalesce(a.backend_start, l.session_began) = l.session_began)) AS alive \
                      FROM sete.lease l WHERE l.plan_id = $1";
+
+/// What the plan's row and its regions say together. A region's rows count as soon as they are filled.
+const PROGRESS: &str = "SELECT p.data, coalesce((SELECT sum(c.filled) FROM sete.chunk c WHERE c.plan_id = p.plan_id), 0)::int8 AS filled, \
+                        (SELECT max(c.touched) FROM sete.chunk c WHERE c.plan_id = p.plan_id) AS touched FROM sete.progress p WHERE p.plan_id = $1";
+
+fn progress_of(row: &Row) -> Result<Progress> {
+    let mut progress: Progress = from_json(row.get("data"))?;
+    progress.filled += row.get::<_, i64>("filled").unsigned_abs();
+    if let Some(touched) = row.get::<_, Option<SystemTime>>("touched") {
+        progress.at = progress.at.max(timestamp(touched)?);
+    }
+    Ok(progress)
+}
 
 fn lease_of(row: &Row) -> Result<Option<Lease>> {
     let holder: Option<String> = row.get("holder");
@@ -133,7 +153,7 @@ async fn load(tx: &Tx<'_>, plan: &str) -> Result<Option<PlanState>> {
         let place = state.stage as usize;
         stages[place] = state;
     }
-    let progress = tx.query("SELECT data FROM sete.progress WHERE plan_id = $1", &[&plan], "reading progress").await?.pop();
+    let progress = tx.query(PROGRESS, &[&plan], "reading progress").await?.pop();
     let passes = tx.query("SELECT data FROM sete.pass WHERE plan_id = $1 ORDER BY id", &[&plan], "reading the passes").await?;
     let rejected: i64 = tx.one("SELECT count(*) FROM sete.reject WHERE plan_id = $1", &[&plan], "counting the rejects").await?.get(0);
     let lease = tx.query(LEASE, &[&plan], "reading the lease").await?.pop();
@@ -145,7 +165,7 @@ async fn load(tx: &Tx<'_>, plan: &str) -> Result<Option<PlanState>> {
         table: row.get("table_name"),
         origin: from_json(row.get("origin"))?,
         stages,
-        progress: progress.map(|row| from_json(row.get(0))).transpose()?,
+        progress: progress.as_ref().map(progress_of).transpose()?,
         passes: passes.iter().map(|row| from_json(row.get(0))).collect::<Result<_>>()?,
         rejected: rejected.unsigned_abs(),
         paused: row.get("paused"),
@@ -248,7 +268,7 @@ async fn forget(tx: &Tx<'_>, plan: &str) -> Result<()> {
     let left: i64 = tx.one("SELECT count(*) FROM sete.plan", &[], "counting the plans").await?.get(0);
     if left == 0 {
         // Ours alone, and listed: CASCADE never leaves the schema's own tables.
-        for table in ["event", "stray_write", "reject", "pass", "progress", "stage", "lease", "plan", "format"] {
+        for table in ["event", "stray_write", "reject", "pass", "chunk", "progress", "stage", "lease", "plan", "format"] {
             tx.batch(&format!("DROP TABLE IF EXISTS sete.{table}"), "removing schema sete").await?;
         }
         let sql = "SELECT 1 FROM pg_catalog.pg_proc WHERE pronamespace = 'sete'::regnamespace";
@@ -325,14 +345,21 @@ impl Store for Postgres {
         tx.end(done).await
     }
 
-    async fn save_progress(&self, fence: &Fence, progress: Option<&Progress>) -> Result<()> {
+    async fn save_progress(&self, fence: &Fence, progress: &Progress) -> Result<()> {
         let tx = self.begin(Settings::STATE).await?;
-        let done = match (fenced(&tx, fence).await, progress) {
-            (Err(e), _) => Err(e),
-            (Ok(_), Some(progress)) => write_progress(&tx, fence, progress).await,
-            (Ok(_), None) => tx.execute("DELETE FROM sete.progress WHERE plan_id = $1", &[&fence.plan], "clearing progress").await.map(|_| ()),
+        let done = match fenced(&tx, fence).await {
+            Ok(_) => write_progress(&tx, fence, progress).await,
+            Err(e) => Err(e),
         };
         tx.end(done).await
+    }
+
+    async fn save_pace(&self, fence: &Fence, pace: &Pace) -> Result<()> {
+        self.write_fenced(fence, "saving the pace", "UPDATE sete.progress SET data = data || $2 WHERE plan_id = $1", &[&fence.plan, &json(pace)?]).await
+    }
+
+    async fn turn(&self, r: &Resolved, turn: &Turn<'_>) -> Result<(Turned, Progress)> {
+        regions::turn(self, r, turn).await
     }
 
     async fn add_event(&self, fence: &Fence, who: &str, event: &Event) -> Result<()> {

@@ -55,6 +55,16 @@ pub(super) async fn read(reader: &Reader<'_>, table: u32, old: &str, new: &str, 
     Ok(out)
 }
 
+/// Names of all indexes of these tables that an update of the column has to touch.
+pub(super) async fn over(reader: &Reader<'_>, tables: &[u32], column: &str) -> Result<Vec<String>> {
+    let query = "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attname = $2
+                 WHERE i.indrelid = ANY ($1::oid[]) AND c.relkind = 'i' AND i.indislive
+                   AND (a.attnum = ANY (i.indkey::int2[]) OR EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
+                                                     AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid AND d.refobjsubid = a.attnum))
+                 ORDER BY c.relname";
+    Ok(reader.rows("reading the indexes", query, &[&tables, &column]).await?.iter().map(|row| row.get(0)).collect())
+}
+
 async fn elements(reader: &Reader<'_>, index: u32, new_type: Option<&Ty>) -> Result<Vec<Element>> {
     let accepts = |class: &str| {
         format!(

@@ -125,6 +125,7 @@ async fn read_all(
     }
     table.publications = publications::read(reader, found.id).await?;
     table.triggers = triggers::read(reader, &found, new_name).await?;
+    table.new_indexes = indexes::over(reader, &found.tree, new_name).await?;
     if let Some(old) = &frame.old {
         table.indexes = indexes::read(reader, found.id, old, new_name, new_type.as_ref()).await?;
         table.checks = structure::checks(reader, &found, &frame, old, new_name).await?;

@@ -108,6 +108,7 @@ pub(super) async fn read(reader: &Reader<'_>, found: &Found) -> Result<Table> {
         publications: Vec::new(),
         triggers: Vec::new(),
         indexes: Vec::new(),
+        new_indexes: Vec::new(),
         checks: Vec::new(),
         foreign_keys: Vec::new(),
         dependents: Vec::new(),

@@ -1,0 +1,134 @@
+//! How fast a walk is, and when it will end. Pure: times come from outside.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Batches whose times make up the percentiles that are shown.
+const KEPT: usize = 200;
+/// Speed is that of the last half minute.
+const SPAN: Duration = Duration::from_secs(30);
+/// What a page costs beyond its rows, in rows: wide rows are fewer a page, but each is dearer. Fitted to measured backfills of
+/// rows of 60 to 1600 bytes (docs/performance.md).
+const PAGE: f64 = 8.0;
+
+pub struct Meter {
+    times: VecDeque<f64>,
+    recent: VecDeque<(Instant, u64)>,
+    /// Where the walk stood at some moments of the last half minute, as a share of the table.
+    places: VecDeque<(Instant, f64)>,
+    work: Work,
+}
+
+impl Meter {
+    pub fn new(work: Work) -> Meter {
+        Meter { times: VecDeque::new(), recent: VecDeque::new(), places: VecDeque::new(), work }
+    }
+
+    /// A batch over so many rows is through; `place` is the share of the table that is done.
+    pub fn note(&mut self, now: Instant, rows: u64, took: Duration, place: f64) {
+        self.times.push_back(took.as_secs_f64() * 1000.0);
+        if self.times.len() > KEPT {
+            self.times.pop_front();
+        }
+        forget_old(&mut self.recent, now);
+        forget_old(&mut self.places, now);
+        self.recent.push_back((now, rows));
+        self.places.push_back((now, place));
+    }
+
+    /// Milliseconds: half of the batches took at most the first, 95 of 100 at most the second.
+    pub fn batch_ms(&self) -> (f64, f64) {
+        let mut times: Vec<f64> = self.times.iter().copied().collect();
+        times.sort_by(f64::total_cmp);
+        let at = |q: f64| times.get(((times.len() as f64 - 1.0) * q).round() as usize).copied().unwrap_or(0.0);
+        (at(0.5), at(0.95))
+    }
+
+    /// None until two batches are through.
+    pub fn rows_per_s(&self) -> Option<f64> {
+        let ((first, _), (last, _)) = (self.recent.front()?, self.recent.back()?);
+        let rows: u64 = self.recent.iter().skip(1).map(|(_, rows)| rows).sum();
+        let seconds = (*last - *first).as_secs_f64();
+        (seconds > 0.0).then(|| rows as f64 / seconds)
+    }
+
+    /// Seconds to the end of the sweep at the speed of the last half minute, by work and not by rows.
+    pub fn eta_s(&self) -> Option<u64> {
+        let ((t0, from), (t1, to)) = (self.places.front()?, self.places.back()?);
+        let done = self.work.up_to(*to) - self.work.up_to(*from);
+        let seconds = (*t1 - *t0).as_secs_f64();
+        (done > 0.0 && seconds > 0.2).then(|| ((self.work.up_to(1.0) - self.work.up_to(*to)).max(0.0) * seconds / done).ceil() as u64)
+    }
+}
+
+fn forget_old<T>(list: &mut VecDeque<(Instant, T)>, now: Instant) {
+    while list.len() > 2 && list.front().is_some_and(|(at, _)| now - *at > SPAN) {
+        list.pop_front();
+    }
+}
+
+/// How much there is to do up to a place in the table, from a sample of its pages.
+pub struct Work {
+    /// Place as a share of the table, work up to there; both ascending.
+    points: Vec<(f64, f64)>,
+}
+
+impl Work {
+    /// `sample` has page numbers and rows, ascending. Without one each part of the table counts alike.
+    pub fn new(sample: &[(u32, u32)]) -> Work {
+        let mut points = vec![(0.0, 0.0)];
+        let each: Vec<f64> = sample.iter().map(|(_, rows)| f64::from(*rows) + PAGE).collect();
+        let last = sample.last().map_or(0.0, |(page, _)| f64::from(*page) + 1.0);
+        let mut sum = 0.0;
+        for ((page, _), work) in sample.iter().zip(&each) {
+            sum += work;
+            points.push(((f64::from(*page) + 1.0) / last, sum));
+        }
+        if sample.is_empty() {
+            points.push((1.0, 1.0));
+        }
+        Work { points }
+    }
+
+    fn up_to(&self, place: f64) -> f64 {
+        let place = place.clamp(0.0, 1.0);
+        let after = self.points.iter().position(|(at, _)| *at >= place).unwrap_or(self.points.len() - 1).max(1);
+        let ((x0, y0), (x1, y1)) = (self.points[after - 1], self.points[after]);
+        if x1 > x0 { y0 + (y1 - y0) * (place - x0) / (x1 - x0) } else { y1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first half has 100 rows a page, the second 10; a row takes a millisecond, a page eight more.
+    #[test]
+    fn the_end_is_foreseen_where_rows_become_wider() {
+        let density = |page: u32| if page < 500 { 100 } else { 10 };
+        let sample: Vec<(u32, u32)> = (0..1000).step_by(10).map(|page| (page, density(page))).collect();
+        let mut meter = Meter::new(Work::new(&sample));
+        let total: f64 = (0..1000).map(|page| f64::from(density(page)) + 8.0).sum::<f64>() / 1000.0;
+        let (start, mut spent) = (Instant::now(), 0.0);
+        for page in 0..1000_u32 {
+            let took = Duration::from_millis(u64::from(density(page)) + 8);
+            spent += took.as_secs_f64();
+            meter.note(start + Duration::from_secs_f64(spent), u64::from(density(page)), took, f64::from(page + 1) / 1000.0);
+            if page >= 100 {
+                let (foreseen, real) = (meter.eta_s().unwrap() as f64, total - spent);
+                assert!((foreseen - real).abs() <= 0.2 * real + 1.0, "page {page}: {foreseen} s foreseen, {real} s left");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_sample_all_parts_count_alike() {
+        let mut meter = Meter::new(Work::new(&[]));
+        let start = Instant::now();
+        for n in 0..=4 {
+            meter.note(start + Duration::from_secs(n), 100, Duration::from_secs(1), n as f64 / 10.0);
+        }
+        assert_eq!((meter.rows_per_s(), meter.eta_s()), (Some(100.0), Some(6)));
+        assert_eq!(meter.batch_ms(), (1000.0, 1000.0));
+    }
+}
