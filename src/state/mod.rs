@@ -239,8 +239,12 @@ impl std::ops::AddAssign for Retries {
 pub struct Pace {
     pub workers: u32,
     pub rows_per_s: f64,
+    /// Of the last 200 batches.
     pub batch_ms_p50: f64,
     pub batch_ms_p95: f64,
+    /// Of all batches of the sweep.
+    pub batch_ms_p99: f64,
+    pub batch_ms_max: f64,
     pub eta_s: Option<u64>,
     /// Share of the table's updates that left all indexes alone; the application's are among them.
     pub hot_share: Option<f64>,

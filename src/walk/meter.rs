@@ -13,6 +13,7 @@ const PAGE: f64 = 8.0;
 
 pub struct Meter {
     times: VecDeque<f64>,
+    all: Histogram,
     recent: VecDeque<(Instant, u64)>,
     /// Where the walk stood at some moments of the last half minute, as a share of the table.
     places: VecDeque<(Instant, f64)>,
@@ -21,12 +22,13 @@ pub struct Meter {
 
 impl Meter {
     pub fn new(work: Work) -> Meter {
-        Meter { times: VecDeque::new(), recent: VecDeque::new(), places: VecDeque::new(), work }
+        Meter { times: VecDeque::new(), all: Histogram::default(), recent: VecDeque::new(), places: VecDeque::new(), work }
     }
 
     /// A batch over so many rows is through; `place` is the share of the table that is done.
     pub fn note(&mut self, now: Instant, rows: u64, took: Duration, place: f64) {
         self.times.push_back(took.as_secs_f64() * 1000.0);
+        self.all.note(took.as_secs_f64() * 1000.0);
         if self.times.len() > KEPT {
             self.times.pop_front();
         }
@@ -44,6 +46,11 @@ impl Meter {
         (at(0.5), at(0.95))
     }
 
+    /// Milliseconds, of all batches of the walk: 99 of 100 took at most the first, none more than the second.
+    pub fn longest_ms(&self) -> (f64, f64) {
+        (self.all.at(0.99), self.all.max)
+    }
+
     /// None until two batches are through.
     pub fn rows_per_s(&self) -> Option<f64> {
         let ((first, _), (last, _)) = (self.recent.front()?, self.recent.back()?);
@@ -58,6 +65,40 @@ impl Meter {
         let done = self.work.up_to(*to) - self.work.up_to(*from);
         let seconds = (*t1 - *t0).as_secs_f64();
         (done > 0.0 && seconds > 0.2).then(|| ((self.work.up_to(1.0) - self.work.up_to(*to)).max(0.0) * seconds / done).ceil() as u64)
+    }
+}
+
+/// Times in steps of 5 %, so that any number of them takes the same room.
+struct Histogram {
+    counts: [u64; 256],
+    max: f64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram { counts: [0; 256], max: 0.0 }
+    }
+}
+
+impl Histogram {
+    const LEAST_MS: f64 = 0.05;
+    const STEP: f64 = 1.05;
+
+    fn note(&mut self, ms: f64) {
+        let place = ((ms / Self::LEAST_MS).ln() / Self::STEP.ln()).max(0.0) as usize;
+        self.counts[place.min(self.counts.len() - 1)] += 1;
+        self.max = self.max.max(ms);
+    }
+
+    /// The upper end of the step that holds the share `q` of all times.
+    fn at(&self, q: f64) -> f64 {
+        let wanted = self.counts.iter().sum::<u64>() as f64 * q;
+        let mut sum = 0;
+        let place = self.counts.iter().position(|count| {
+            sum += count;
+            sum as f64 >= wanted
+        });
+        place.map_or(self.max, |place| (Self::LEAST_MS * Self::STEP.powi(place as i32 + 1)).min(self.max))
     }
 }
 
@@ -119,6 +160,15 @@ mod tests {
                 assert!((foreseen - real).abs() <= 0.2 * real + 1.0, "page {page}: {foreseen} s foreseen, {real} s left");
             }
         }
+    }
+
+    #[test]
+    fn the_histogram_is_right_to_its_step() {
+        let mut histogram = Histogram::default();
+        (1..=1000).for_each(|n| histogram.note(f64::from(n) / 10.0));
+        let p99 = histogram.at(0.99);
+        assert!((99.0..=99.0 * 1.05).contains(&p99), "{p99}");
+        assert_eq!((histogram.at(1.0), histogram.max), (100.0, 100.0));
     }
 
     #[test]

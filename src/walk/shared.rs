@@ -129,6 +129,7 @@ impl Shared {
             let mut seen = lock(&self.seen);
             seen.meter.note(Instant::now(), rows, took, place);
             (seen.pace.batch_ms_p50, seen.pace.batch_ms_p95) = seen.meter.batch_ms();
+            (seen.pace.batch_ms_p99, seen.pace.batch_ms_max) = seen.meter.longest_ms();
             seen.pace.rows_per_s = seen.meter.rows_per_s().unwrap_or(seen.pace.rows_per_s);
             seen.pace.eta_s = seen.meter.eta_s();
             seen.pace.throttled_by = None;

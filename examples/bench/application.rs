@@ -1,0 +1,68 @@
+//! An application that reads, updates and inserts single rows at a fixed rate, and notes how long each statement took.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rand::RngExt as _;
+use tokio::task::JoinHandle;
+
+use crate::BoxError;
+use crate::measure::connect;
+
+const CLIENTS: usize = 4;
+
+pub struct Application {
+    stop: Arc<AtomicBool>,
+    clients: Vec<JoinHandle<Result<Vec<f64>, BoxError>>>,
+}
+
+impl Application {
+    /// Starts its clients, which together send `rate` statements a second to the rows with these keys.
+    pub async fn start(url: &str, keys: Arc<Vec<String>>, key_type: &'static str, rate: f64) -> Application {
+        let stop = Arc::new(AtomicBool::new(false));
+        let every = Duration::from_secs_f64(CLIENTS as f64 / rate);
+        let clients = (0..CLIENTS).map(|n| {
+            let (url, keys, stop) = (url.to_string(), keys.clone(), stop.clone());
+            tokio::spawn(client(url, keys, key_type, every, every.mul_f64(n as f64 / CLIENTS as f64), stop))
+        });
+        Application { clients: clients.collect(), stop }
+    }
+
+    /// The times of all its statements in milliseconds, ascending.
+    pub async fn end(self) -> Result<Vec<f64>, BoxError> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut times = Vec::new();
+        for client in self.clients {
+            times.extend(client.await??);
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times)
+    }
+}
+
+/// Half of the statements read, half write.
+async fn client(url: String, keys: Arc<Vec<String>>, key_type: &'static str, every: Duration, first: Duration, stop: Arc<AtomicBool>) -> Result<Vec<f64>, BoxError> {
+    let client = connect(&url).await?;
+    let read = client.prepare(&format!("SELECT * FROM orders WHERE id = $1::text::{key_type}")).await?;
+    let write = client.prepare(&format!("UPDATE orders SET amount = amount + 1 WHERE id = $1::text::{key_type}")).await?;
+    let (mut times, mut due) = (Vec::new(), Instant::now() + first);
+    for n in 0_u64.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        tokio::time::sleep_until(due.into()).await;
+        let key = &keys[rand::rng().random_range(0..keys.len())];
+        let began = Instant::now();
+        if n.is_multiple_of(2) {
+            client.query(&read, &[key]).await?;
+        } else {
+            client.execute(&write, &[key]).await?;
+        }
+        times.push(began.elapsed().as_secs_f64() * 1000.0);
+        due += every;
+        // One that waited long goes on from now: it is one client, and not a queue of them.
+        due = due.max(Instant::now());
+    }
+    Ok(times)
+}
