@@ -11,10 +11,14 @@ use crate::plan::duration::show;
 /// Smallest and largest batch, in rows.
 const ROWS: (f64, f64) = (10.0, 50_000.0);
 
+/// The largest chunk that is only read.
+const READ_ROWS: f64 = 1_000_000.0;
+
 /// Sizes batches so that each takes about the target: up slowly, down at once.
 #[derive(Clone, Debug)]
 pub struct Pacer {
     rows: f64,
+    most: f64,
     target: Duration,
     max_rows_per_s: Option<u32>,
     pause: Duration,
@@ -25,15 +29,22 @@ impl Pacer {
     pub fn new(settings: &Backfill, workers: u32) -> Pacer {
         Pacer {
             rows: f64::from(settings.batch_rows).clamp(ROWS.0, ROWS.1),
+            most: ROWS.1,
             target: settings.batch_target,
             max_rows_per_s: settings.max_rows_per_s.map(|max| (max / workers.max(1)).max(1)),
             pause: settings.pause,
         }
     }
 
+    /// For a walk that writes nothing: a chunk may be larger by far before it takes as long.
+    pub fn reading(settings: &Backfill, workers: u32) -> Pacer {
+        let pacer = Pacer::new(settings, workers);
+        Pacer { rows: pacer.rows * 20.0, most: READ_ROWS, ..pacer }
+    }
+
     /// Rows of the next batch.
     pub fn rows(&self) -> u32 {
-        let limit = self.max_rows_per_s.map_or(ROWS.1, |max| f64::from(max).max(1.0));
+        let limit = self.max_rows_per_s.map_or(self.most, |max| f64::from(max).max(1.0));
         self.rows.min(limit) as u32
     }
 
@@ -41,7 +52,7 @@ impl Pacer {
     pub fn finished(&mut self, rows: u64, took: Duration) -> Duration {
         let ratio = self.target.as_secs_f64() / took.as_secs_f64().max(0.000_1);
         // From what was done, not from what was allowed: a chunk may have held less.
-        self.rows = (self.rows.min(rows.max(1) as f64 * 1.3) * ratio.clamp(0.2, 1.3)).clamp(ROWS.0, ROWS.1);
+        self.rows = (self.rows.min(rows.max(1) as f64 * 1.3) * ratio.clamp(0.2, 1.3)).clamp(ROWS.0, self.most);
         let owed = self.max_rows_per_s.map_or(Duration::ZERO, |max| Duration::from_secs_f64(rows as f64 / f64::from(max.max(1))).saturating_sub(took));
         owed.max(self.pause)
     }

@@ -154,7 +154,7 @@ fn tag(text: &str) -> String {
 }
 
 /// A page gives up this part of its rows at first; the rest then fits in the room that they leave. Measured: docs/performance.md.
-const STRIPES: u32 = 16;
+const STRIPES: u32 = 24;
 
 /// The shortest limit among the servers (PostgreSQL counts bytes).
 const NAME_MAX: usize = 63;

@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::BoxError;
 use crate::measure::connect;
+use crate::shape::Shape;
 
 const CLIENTS: usize = 4;
 
@@ -19,12 +20,12 @@ pub struct Application {
 
 impl Application {
     /// Starts its clients, which together send `rate` statements a second to the rows with these keys.
-    pub async fn start(url: &str, keys: Arc<Vec<String>>, key_type: &'static str, rate: f64) -> Application {
+    pub async fn start(url: &str, keys: Arc<Vec<String>>, shape: Shape, rate: f64) -> Application {
         let stop = Arc::new(AtomicBool::new(false));
         let every = Duration::from_secs_f64(CLIENTS as f64 / rate);
         let clients = (0..CLIENTS).map(|n| {
             let (url, keys, stop) = (url.to_string(), keys.clone(), stop.clone());
-            tokio::spawn(client(url, keys, key_type, every, every.mul_f64(n as f64 / CLIENTS as f64), stop))
+            tokio::spawn(client(url, keys, shape, every, every.mul_f64(n as f64 / CLIENTS as f64), stop))
         });
         Application { clients: clients.collect(), stop }
     }
@@ -42,10 +43,11 @@ impl Application {
 }
 
 /// Half of the statements read, half write.
-async fn client(url: String, keys: Arc<Vec<String>>, key_type: &'static str, every: Duration, first: Duration, stop: Arc<AtomicBool>) -> Result<Vec<f64>, BoxError> {
+async fn client(url: String, keys: Arc<Vec<String>>, shape: Shape, every: Duration, first: Duration, stop: Arc<AtomicBool>) -> Result<Vec<f64>, BoxError> {
     let client = connect(&url).await?;
+    let (key_type, write) = (shape.key_type(), shape.change().write);
     let read = client.prepare(&format!("SELECT * FROM orders WHERE id = $1::text::{key_type}")).await?;
-    let write = client.prepare(&format!("UPDATE orders SET amount = amount + 1 WHERE id = $1::text::{key_type}")).await?;
+    let write = client.prepare(&format!("UPDATE orders SET {write} WHERE id = $1::text::{key_type}")).await?;
     let (mut times, mut due) = (Vec::new(), Instant::now() + first);
     for n in 0_u64.. {
         if stop.load(Ordering::Relaxed) {

@@ -101,7 +101,7 @@ impl Base {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let url = with_database(&self.url, "bench_run");
-        way::prepare(&url).await?;
+        way::prepare(&url, self.shape).await?;
         // Into the cache, for all alike.
         connect(&url).await?.batch_execute("SELECT count(*), sum(amount) FROM orders; CHECKPOINT").await?;
         Ok(url)
@@ -110,6 +110,12 @@ impl Base {
     async fn keys(&self, client: &Client) -> Result<Arc<Vec<String>>, BoxError> {
         let rows = client.query("SELECT id::text FROM orders TABLESAMPLE SYSTEM (2)", &[]).await?;
         Ok(Arc::new(rows.iter().map(|row| row.get(0)).collect()))
+    }
+
+    /// The statement that a person would compare the columns with.
+    fn differences(&self) -> String {
+        let change = self.shape.change();
+        format!("SELECT count(*) FROM orders WHERE {} IS DISTINCT FROM {}", change.to, change.forward)
     }
 
     pub async fn remove(self) -> Result<(), BoxError> {
@@ -132,10 +138,10 @@ pub async fn once(base: &Base, way: Way, live: f64, plan: &str) -> Result<Run, B
     let mut idle = Vec::new();
     let mut application = None;
     if live > 0.0 {
-        let alone = Application::start(&url, keys.clone(), base.shape.key_type(), live).await;
+        let alone = Application::start(&url, keys.clone(), base.shape, live).await;
         tokio::time::sleep(IDLE).await;
         idle = alone.end().await?;
-        application = Some(Application::start(&url, keys, base.shape.key_type(), live).await);
+        application = Some(Application::start(&url, keys, base.shape, live).await);
     }
     let before = updates(&client, 0).await?;
     let (heap, indexes, log) = size_and_log(&client).await?;
@@ -148,7 +154,7 @@ pub async fn once(base: &Base, way: Way, live: f64, plan: &str) -> Result<Run, B
         None => Vec::new(),
     };
     let after = updates(&client, before.0 + base.rows as i64).await?;
-    let left: i64 = client.query_one("SELECT count(*) FROM orders WHERE amount_v2 IS DISTINCT FROM amount", &[]).await?.get(0);
+    let left: i64 = client.query_one(&base.differences(), &[]).await?.get(0);
     if left > 0 {
         return Err(format!("{left} rows are not filled, or wrong").into());
     }
@@ -175,10 +181,10 @@ pub async fn validation(base: &Base, workers: u32, rounds: usize) -> Result<(f64
     for _ in 0..rounds {
         let began = Instant::now();
         // As the planner does it by itself, but with one process, as sete has with one worker.
-        client.batch_execute("SET max_parallel_workers_per_gather = 0; SELECT count(*) FROM orders WHERE amount_v2 IS DISTINCT FROM amount").await?;
+        client.batch_execute(&format!("SET max_parallel_workers_per_gather = 0; {}", base.differences())).await?;
         scans.push(began.elapsed().as_secs_f64());
         let began = Instant::now();
-        way::validate(&url, workers).await?;
+        way::validate(&url, base.shape, workers).await?;
         passes.push(began.elapsed().as_secs_f64());
     }
     Ok((median(scans.into_iter()), median(passes.into_iter())))

@@ -1,4 +1,4 @@
-//! What the table is like. Its column `amount`, an int, becomes `amount_v2`, a bigint.
+//! What the table is like, and what becomes of it: `status`, a text, becomes an enum; once `amount`, an int, a bigint.
 
 use std::fmt;
 
@@ -16,6 +16,18 @@ pub enum Shape {
     Loose,
     /// (f) As plain, with a transaction that is held open meanwhile
     Held,
+    /// (g) As plain, an int that becomes a bigint: the new column makes each row 8 to 12 bytes longer
+    Wider,
+}
+
+/// The change of a shape, in the words of a plan.
+pub struct Change {
+    pub from: &'static str,
+    pub to: &'static str,
+    pub new_type: &'static str,
+    pub forward: &'static str,
+    /// What the application sets.
+    pub write: &'static str,
 }
 
 impl Shape {
@@ -24,6 +36,19 @@ impl Shape {
         match self {
             Shape::Uuid => ("uuid", "gen_random_uuid()"),
             _ => ("bigint", "n"),
+        }
+    }
+
+    pub fn change(self) -> Change {
+        match self {
+            Shape::Wider => Change { from: "amount", to: "amount_v2", new_type: "bigint", forward: "amount", write: "amount = amount + 1" },
+            _ => Change {
+                from: "status",
+                to: "status_v2",
+                new_type: "order_status",
+                forward: "status::order_status",
+                write: "status = CASE status WHEN 'new' THEN 'paid' ELSE 'new' END",
+            },
         }
     }
 
@@ -39,8 +64,9 @@ impl Shape {
     pub fn setup(self, rows: u64) -> Vec<String> {
         let (key_type, key) = self.key();
         let fillfactor = if self == Shape::Loose { 70 } else { 100 };
-        let body = if self == Shape::Toast { "repeat(md5(n::text), 190)" } else { "repeat('x', 60)" };
+        let body = if self == Shape::Toast { "repeat(md5(n::text), 190)" } else { "repeat('x', 40 + (n % 41)::int)" };
         let mut out = vec![
+            "CREATE TYPE order_status AS ENUM ('new', 'paid', 'shipped')".to_string(),
             format!(
                 "CREATE TABLE orders (id {key_type} NOT NULL, customer int NOT NULL, created timestamptz NOT NULL, status text NOT NULL, \
                  amount int NOT NULL, weight numeric(10, 2), note text) WITH (fillfactor = {fillfactor}, autovacuum_enabled = off)"
@@ -71,6 +97,7 @@ impl fmt::Display for Shape {
             Shape::Bare => "(d) no index but the key",
             Shape::Loose => "(e) fillfactor 70, four indexes",
             Shape::Held => "(f) four indexes, a transaction held open",
+            Shape::Wider => "(g) four indexes, the new column is wider",
         })
     }
 }

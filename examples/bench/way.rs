@@ -13,7 +13,7 @@ use sete::stage::Stage;
 use tokio_postgres::Client;
 
 use crate::BoxError;
-use crate::shape::Shape;
+use crate::shape::{Change, Shape};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Way {
@@ -45,10 +45,11 @@ impl fmt::Display for Way {
 const KEYSET_ROWS: i64 = 1000;
 
 /// The plan. Its trigger is there for every way.
-fn plan(workers: u32, more: &str) -> String {
+fn plan(shape: Shape, workers: u32, more: &str) -> String {
+    let Change { from, to, new_type, forward, .. } = shape.change();
     format!(
-        "id = \"bench\"\nengine = \"postgres\"\n[change]\nkind = \"type\"\ntable = \"public.orders\"\nfrom = \"amount\"\nto = \"amount_v2\"\ntype = \"bigint\"\n\
-         [structure]\nindex = []\nnot_null = []\n{}",
+        "id = \"bench\"\nengine = \"postgres\"\n[change]\nkind = \"type\"\ntable = \"public.orders\"\nfrom = \"{from}\"\nto = \"{to}\"\n\
+         type = \"{new_type}\"\nforward = \"{forward}\"\n[structure]\nindex = []\nnot_null = []\n{}",
         if more.contains("[backfill]") { more.replace("[backfill]", &format!("[backfill]\nworkers = {workers}")) } else { format!("[backfill]\nworkers = {workers}\n{more}") }
     )
 }
@@ -67,8 +68,8 @@ impl Reporter for Last {
     }
 }
 
-fn job(url: &str, workers: u32, more: &str, reporter: Arc<dyn Reporter>) -> Result<Job, BoxError> {
-    let text = plan(workers, more);
+fn job(url: &str, shape: Shape, workers: u32, more: &str, reporter: Arc<dyn Reporter>) -> Result<Job, BoxError> {
+    let text = plan(shape, workers, more);
     let plan = sete::plan::parse(&text).map_err(|problems| format!("{problems:?}"))?;
     let url = DbUrl::new(url.to_string());
     let connect = |name: &str| engine::connect(EngineKind::Postgres, &url, name);
@@ -76,15 +77,15 @@ fn job(url: &str, workers: u32, more: &str, reporter: Arc<dyn Reporter>) -> Resu
 }
 
 /// Stages 1 and 2: the new column and the sync trigger are there.
-pub async fn prepare(url: &str) -> Result<(), BoxError> {
-    let job = job(url, 1, "", Arc::new(Last::default()))?;
+pub async fn prepare(url: &str, shape: Shape) -> Result<(), BoxError> {
+    let job = job(url, shape, 1, "", Arc::new(Last::default()))?;
     run::step(&job, &StepOptions { through: Some(Stage::DualWrite), ..StepOptions::default() }).await?;
     Ok(())
 }
 
 /// One divergence pass.
-pub async fn validate(url: &str, workers: u32) -> Result<(), BoxError> {
-    let job = job(url, workers, "", Arc::new(Last::default()))?;
+pub async fn validate(url: &str, shape: Shape, workers: u32) -> Result<(), BoxError> {
+    let job = job(url, shape, workers, "", Arc::new(Last::default()))?;
     let pass = run::validate(&job, false).await?;
     if pass.divergent == 0 { Ok(()) } else { Err(format!("{} rows differ", pass.divergent).into()) }
 }
@@ -92,16 +93,16 @@ pub async fn validate(url: &str, workers: u32) -> Result<(), BoxError> {
 /// Fills the column. The times of its transactions in milliseconds: median, 99 of 100, longest.
 pub async fn fill(way: Way, url: &str, client: &Client, shape: Shape, more: &str) -> Result<[f64; 3], BoxError> {
     match way {
-        Way::Single => single(client).await,
+        Way::Single => single(client, shape).await,
         Way::Keyset => keyset(client, shape).await,
-        Way::Sete => with_sete(url, 1, more).await,
-        Way::Sete2 => with_sete(url, 2, more).await,
+        Way::Sete => with_sete(url, shape, 1, more).await,
+        Way::Sete2 => with_sete(url, shape, 2, more).await,
     }
 }
 
-async fn with_sete(url: &str, workers: u32, more: &str) -> Result<[f64; 3], BoxError> {
+async fn with_sete(url: &str, shape: Shape, workers: u32, more: &str) -> Result<[f64; 3], BoxError> {
     let last = Arc::new(Last::default());
-    let job = job(url, workers, more, last.clone())?;
+    let job = job(url, shape, workers, more, last.clone())?;
     run::step(&job, &StepOptions { through: Some(Stage::Backfill), ..StepOptions::default() }).await?;
     let last = last.0.lock().map_err(|_| "the reporter is gone")?.clone().ok_or("the backfill has said nothing")?;
     Ok([last.batch_ms_p50, last.batch_ms_p99, last.batch_ms_max])
@@ -110,18 +111,19 @@ async fn with_sete(url: &str, workers: u32, more: &str) -> Result<[f64; 3], BoxE
 /// The backfill's own session is told apart by its marker, so that the trigger's function is not called.
 const MARK: &str = "SELECT set_config('sete.by', 'bench', true)";
 
-async fn single(client: &Client) -> Result<[f64; 3], BoxError> {
+async fn single(client: &Client, shape: Shape) -> Result<[f64; 3], BoxError> {
+    let Change { to, forward, .. } = shape.change();
     let began = Instant::now();
-    client.batch_execute(&format!("BEGIN; {MARK}; UPDATE orders SET amount_v2 = amount WHERE amount_v2 IS NULL; COMMIT")).await?;
+    client.batch_execute(&format!("BEGIN; {MARK}; UPDATE orders SET {to} = {forward} WHERE {to} IS NULL; COMMIT")).await?;
     Ok([began.elapsed().as_secs_f64() * 1000.0; 3])
 }
 
 async fn keyset(client: &Client, shape: Shape) -> Result<[f64; 3], BoxError> {
-    let key = shape.key_type();
+    let (key, Change { to, forward, .. }) = (shape.key_type(), shape.change());
     let sql = |bound: &str| {
         format!(
             "WITH batch AS (SELECT id FROM orders {bound} ORDER BY id LIMIT {KEYSET_ROWS} FOR NO KEY UPDATE), \
-             filled AS (UPDATE orders o SET amount_v2 = o.amount FROM batch WHERE o.id = batch.id AND o.amount_v2 IS NULL) \
+             filled AS (UPDATE orders o SET {to} = {forward} FROM batch WHERE o.id = batch.id AND o.{to} IS NULL) \
              SELECT id::text FROM batch ORDER BY id DESC LIMIT 1"
         )
     };

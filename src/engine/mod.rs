@@ -141,6 +141,8 @@ pub struct Chunk {
     pub next: Watermark,
     /// Roughly how many rows the chunk holds.
     pub rows: u64,
+    /// In how many batches it is to be written.
+    pub stripes: u32,
 }
 
 /// A k-th part of a chunk's rows, spread evenly over its pages: once the first is committed, its room on each page takes the
@@ -335,7 +337,7 @@ pub trait Rows: Send + Sync {
     /// The next part of the table after `after`, for `stripes` batches of about `rows` rows. None at the end.
     async fn next_chunk(&self, r: &Resolved, walk: Walk, after: Option<&Watermark>, rows: u32, stripes: u32) -> Result<Option<Chunk>>;
     /// The next part of a chunk after `after`, None for its beginning. None when there is none left.
-    async fn next_part(&self, r: &Resolved, chunk: &Chunk, after: Option<&Place>, rows: u32, stripes: u32) -> Result<Option<Chunk>>;
+    async fn next_part(&self, r: &Resolved, chunk: &Chunk, after: Option<&Place>, rows: u32) -> Result<Option<Chunk>>;
     /// Writes one batch in one short transaction. [`Code::RegionTaken`] when its region is another worker's by now.
     async fn fill(&self, r: &Resolved, batch: &Batch<'_>) -> Result<Filled>;
     /// Rows of a chunk that `what` would write and whose conversion fails, with the server's messages.

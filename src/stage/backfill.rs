@@ -19,7 +19,7 @@ use crate::plan::OnBadRow;
 use crate::report::Event;
 use crate::run::Cx;
 use crate::state::{Progress, Reject, Retries};
-use crate::walk::{self, Shared};
+use crate::walk::{self, Purpose, Shared};
 
 /// Shorter than the server's deadlock detector takes (1 s by default), so that it never has to choose a victim.
 const LOCK_WAIT: Duration = Duration::from_millis(50);
@@ -35,6 +35,8 @@ const OTHERS: Duration = Duration::from_millis(100);
 const STRIPES_PAY: f64 = 0.3;
 /// Enough to find out when they pay again: then half of the updates are HOT.
 const FEW_STRIPES: u32 = 2;
+/// Parts of a region whose stripes take turns.
+const IN_TURNS: usize = 2;
 
 pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
     if cx.state.paused {
@@ -158,7 +160,7 @@ async fn start_over(cx: &mut Cx<'_>) -> Result<()> {
 
 /// Through the table from the front on, with all workers. Where the walk stands then.
 async fn sweep(cx: &Cx<'_>, progress: &Progress) -> Result<Progress> {
-    let shared = Shared::new(cx, Some(progress)).await?;
+    let shared = Shared::new(cx, Purpose::Backfill(progress)).await?;
     let sessions = walk::sessions(cx);
     let workers = sessions.iter().enumerate().map(|(n, engine)| {
         let name = format!("{} worker {}", cx.who, n + 1);
@@ -222,44 +224,102 @@ impl Worker<'_> {
         self.engine.turn(r, &turn).await
     }
 
-    /// All of a region, in smaller parts where the application is at it. None when another worker has it by now.
+    /// All of a region. None when another worker has it by now.
     async fn region(&self, region: Region, sweep: u32, refresh: bool) -> Result<Option<Walked>> {
-        let stripes = if sweep == 0 { self.stripes_of(&region) } else { 1 };
         let mut walked = Walked { empty: 0, deferred: false, retries: self.lost_connections(), region };
-        let mut at: Option<Place> = None;
-        let mut part = Some(walked.region.chunk.clone());
-        let mut refused = 0;
-        while let Some(chunk) = part {
-            let error = match self.part(&mut walked, &chunk, stripes, sweep, refresh).await {
-                Ok(()) => None,
-                Err(e) if e.code() == Code::RegionTaken => return Ok(None),
-                Err(e) => Some(e),
-            };
-            match error {
-                None => (at, refused) = (Some(chunk.to), 0),
-                Some(e) if matches!(e.trouble(), Trouble::LockTimeout | Trouble::Deadlock | Trouble::Cancelled | Trouble::Serialization) => {
-                    walked.retries.add(e.trouble());
-                    refused = if self.shared.refused() { 0 } else { refused + 1 };
-                    self.cx.report(Event::BatchRetried { reason: e.to_string(), attempt: refused + 1 }).await?;
-                    if refused >= TRIES {
-                        walked.deferred = true;
-                        (at, refused) = (Some(chunk.to), 0);
-                    }
-                }
-                Some(e) => return Err(e),
+        let what = if refresh { Fill::Forward } else { Fill::Pending };
+        let done = match sweep {
+            0 => self.in_turns(&walked, what).await,
+            _ => self.look_and_fill(&mut walked, what).await,
+        };
+        let done = match done {
+            Err(e) if gives_way(&e) => {
+                self.refused(&mut walked, &e, 1).await?;
+                self.shared.again(&walked.region);
+                self.in_small_parts(&mut walked, what).await
             }
-            part = match &at {
-                Some(at) if *at == walked.region.chunk.to => None,
-                at => self.engine.next_part(&self.cx.resolved, &walked.region.chunk, at.as_ref(), self.shared.rows(), stripes).await?,
-            };
+            done => done,
+        };
+        match done {
+            Err(e) if e.code() == Code::RegionTaken => Ok(None),
+            done => done.map(|()| Some(walked)),
         }
-        Ok(Some(walked))
     }
 
-    /// A region that was made with few stripes is large for its pages; the size of its batches decides.
-    fn stripes_of(&self, region: &Region) -> u32 {
-        let most = self.cx.resolved.stripes;
-        if most == 1 { 1 } else { u32::try_from(region.chunk.rows / u64::from(self.shared.rows().max(1)) + 1).unwrap_or(most).clamp(FEW_STRIPES.min(most), most) }
+    /// The stripes of a region's parts in turns: between two stripes of one part lies one of another, so that a snapshot which
+    /// another worker took meanwhile has gone, and the room of the first stripe is free for the next.
+    async fn in_turns(&self, walked: &Walked, what: Fill) -> Result<()> {
+        let region = &walked.region;
+        let mut parts: Vec<Chunk> = Vec::new();
+        if region.chunk.stripes == 1 {
+            return self.stripe(region, &region.chunk, 0, what).await;
+        }
+        while let Some(part) = self.engine.next_part(&self.cx.resolved, &region.chunk, parts.last().map(|p| &p.to), self.shared.rows()).await? {
+            parts.push(part);
+        }
+        for some in parts.chunks(IN_TURNS) {
+            for index in 0..region.chunk.stripes {
+                for part in some {
+                    self.stripe(region, part, index, what).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Later sweeps look before they write: most of what they see is done.
+    async fn look_and_fill(&self, walked: &mut Walked, what: Fill) -> Result<()> {
+        let (began, chunk) = (Instant::now(), walked.region.chunk.clone());
+        let compare = if what == Fill::Pending { Compare::Pending } else { Compare::Divergent };
+        match self.engine.compare(&self.cx.resolved, &chunk, compare, false, 0).await {
+            Ok(seen) if seen.divergent == 0 => {
+                walked.empty += seen.empty;
+                self.shared.filled(&walked.region, chunk.rows, 0);
+                self.shared.finished(self.cx, chunk.rows, began.elapsed()).await
+            }
+            // What is read in one go may be too much to write in one go.
+            Ok(_) => self.in_small_parts(walked, what).await,
+            // A row that doesn't convert is found, and set aside, by its batch.
+            Err(e) if e.trouble() == Trouble::BadData => self.in_small_parts(walked, what).await,
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Where the application is at some of the region's rows: smaller and smaller parts, of which the last is left for the next sweep.
+    async fn in_small_parts(&self, walked: &mut Walked, what: Fill) -> Result<()> {
+        let (mut at, mut refused): (Option<Place>, u32) = (None, 0);
+        let rows = || self.shared.rows().min(self.cx.plan().backfill.batch_rows);
+        while let Some(part) = self.engine.next_part(&self.cx.resolved, &walked.region.chunk, at.as_ref(), rows()).await? {
+            let mut done = Ok(());
+            for index in 0..part.stripes {
+                done = self.stripe(&walked.region, &part, index, what).await;
+                if done.is_err() {
+                    break;
+                }
+            }
+            match done {
+                Ok(()) => (at, refused) = (Some(part.to), 0),
+                Err(e) if gives_way(&e) => {
+                    refused += 1;
+                    if self.refused(walked, &e, refused).await? {
+                        refused = 0;
+                    } else if refused >= TRIES {
+                        walked.deferred = true;
+                        (at, refused) = (Some(part.to), 0);
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a batch that gave way, and makes the next one smaller. False when it can't get any smaller.
+    async fn refused(&self, walked: &mut Walked, error: &Error, attempt: u32) -> Result<bool> {
+        walked.retries.add(error.trouble());
+        let smaller = self.shared.refused();
+        self.cx.report(Event::BatchRetried { reason: error.to_string(), attempt: attempt + 1 }).await?;
+        Ok(smaller)
     }
 
     /// Those that ended the run before this one, counted once.
@@ -267,48 +327,19 @@ impl Worker<'_> {
         Retries { connection: self.cx.lost_connections.take(), ..Retries::default() }
     }
 
-    /// All stripes of a part, one transaction each.
-    async fn part(&self, walked: &mut Walked, chunk: &Chunk, stripes: u32, sweep: u32, refresh: bool) -> Result<()> {
-        let what = if refresh { Fill::Forward } else { Fill::Pending };
-        if sweep > 0 && !self.is_pending(walked, chunk, what).await? {
-            return Ok(());
+    /// One stripe of a part: one transaction.
+    async fn stripe(&self, region: &Region, part: &Chunk, index: u32, what: Fill) -> Result<()> {
+        self.shared.ready(self.cx).await?;
+        let stripe = Stripe { index, of: part.stripes };
+        let filled = self.batch(&Batch { chunk: part, stripe, what, lock_wait: LOCK_WAIT, guard: Guard::Region(region) }).await?;
+        crash::point("after a batch");
+        let rows = part.rows / u64::from(part.stripes);
+        self.shared.filled(region, rows, filled.rows);
+        self.shared.finished(self.cx, rows, filled.took).await?;
+        if let Some(progress) = self.shared.progress() {
+            self.cx.report(Event::BackfillProgress { progress }).await?;
         }
-        for index in 0..stripes {
-            self.shared.ready(self.cx).await?;
-            let region = &walked.region;
-            let batch = Batch { chunk, stripe: Stripe { index, of: stripes }, what, lock_wait: LOCK_WAIT, guard: Guard::Region(region) };
-            let filled = self.batch(&batch).await?;
-            crash::point("after a batch");
-            let rows = chunk.rows / u64::from(stripes);
-            self.shared.filled(region, rows, filled.rows);
-            self.shared.finished(self.cx, rows, filled.took).await?;
-            if let Some(progress) = self.shared.progress() {
-                self.cx.report(Event::BackfillProgress { progress }).await?;
-            }
-            if filled.paused {
-                self.shared.while_paused(self.cx).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Later sweeps look before they write: most of what they see is done.
-    async fn is_pending(&self, walked: &mut Walked, chunk: &Chunk, what: Fill) -> Result<bool> {
-        let began = Instant::now();
-        let compare = if what == Fill::Pending { Compare::Pending } else { Compare::Divergent };
-        match self.engine.compare(&self.cx.resolved, chunk, compare, false, 0).await {
-            Ok(seen) => {
-                walked.empty += seen.empty;
-                if seen.divergent == 0 {
-                    self.shared.filled(&walked.region, chunk.rows, 0);
-                    self.shared.finished(self.cx, chunk.rows, began.elapsed()).await?;
-                }
-                Ok(seen.divergent > 0)
-            }
-            // A row that doesn't convert is found, and set aside, by the batch.
-            Err(e) if e.trouble() == Trouble::BadData => Ok(true),
-            Err(e) => Err(e),
-        }
+        if filled.paused { self.shared.while_paused(self.cx).await } else { Ok(()) }
     }
 
     /// One batch: filled, or told why not; a row that doesn't convert is found. A connection that breaks is not for here:
@@ -333,6 +364,11 @@ impl Worker<'_> {
             }
         }
     }
+}
+
+/// The application comes first: what it holds is tried again later.
+fn gives_way(error: &Error) -> bool {
+    matches!(error.trouble(), Trouble::LockTimeout | Trouble::Deadlock | Trouble::Cancelled | Trouble::Serialization)
 }
 
 /// Names the rows that don't convert. None when there are none any more: somebody has corrected them meanwhile.

@@ -22,7 +22,7 @@ use crate::engine::Fill;
 use crate::error::Result;
 use crate::run::Cx;
 use crate::state::StrayWriter;
-use crate::walk;
+use crate::walk::{self, Purpose};
 
 /// One of the seven. The order is the order of the change; nothing else is derived from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -131,7 +131,7 @@ async fn since(cx: &mut Cx<'_>, stage: Stage, key: &str, now: Timestamp) -> Resu
 /// Writes every row of the table for which `what` holds, outside of the backfill.
 async fn write_all(cx: &Cx<'_>, what: Fill) -> Result<u64> {
     let written = Cell::new(0);
-    walk::over_table(cx, async |engine, chunk| {
+    walk::over_table(cx, Purpose::Write, async |engine, chunk| {
         let rows = validate::write(cx, engine, chunk, what).await?;
         written.set(written.get() + rows);
         Ok(chunk.rows)

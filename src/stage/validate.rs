@@ -17,7 +17,7 @@ use crate::error::{Code, Error, Result, Trouble, count};
 use crate::report::Event;
 use crate::run::Cx;
 use crate::state::Pass;
-use crate::walk;
+use crate::walk::{self, Purpose};
 
 /// A write in two statements, or in flight, is given this long to settle before its row counts as divergent.
 const SETTLE: Duration = Duration::from_millis(250);
@@ -116,7 +116,7 @@ async fn pass(cx: &Cx<'_>, repair: bool) -> Result<Pass> {
     let started_at = cx.engine().now().await?;
     let pass = RefCell::new(Pass { started_at, finished_at: started_at, rows: 0, divergent: 0, repaired: 0, sample: Vec::new() });
     let wanted = cx.plan().validate.sample;
-    walk::over_table(cx, async |engine, chunk| {
+    walk::over_table(cx, Purpose::Read, async |engine, chunk| {
         let mut seen = compare(cx, engine, chunk, wanted).await?;
         if seen.divergent > 0 {
             // One that comes and goes is a write in two statements, or one whose sync had not been seen yet.

@@ -17,7 +17,7 @@ use crate::engine::{Chunk, Engine, Watermark};
 use crate::error::{Code, Error, Result};
 use crate::run::Cx;
 
-pub use shared::Shared;
+pub use shared::{Purpose, Shared};
 
 /// The sessions of a walk's workers. The first is the run's own.
 pub fn sessions(cx: &Cx<'_>) -> Vec<Arc<dyn Engine>> {
@@ -41,8 +41,8 @@ pub async fn together<F: Future<Output = Result<()>>>(shared: &Shared, workers: 
 }
 
 /// Once through the whole table, `work` on each chunk. It says how many rows it saw.
-pub async fn over_table(cx: &Cx<'_>, work: impl AsyncFn(&dyn Engine, &Chunk) -> Result<u64>) -> Result<()> {
-    let shared = Shared::new(cx, None).await?;
+pub async fn over_table(cx: &Cx<'_>, purpose: Purpose<'_>, work: impl AsyncFn(&dyn Engine, &Chunk) -> Result<u64>) -> Result<()> {
+    let shared = Shared::new(cx, purpose).await?;
     let front: Mutex<Option<Watermark>> = Mutex::new(None);
     let sessions = sessions(cx);
     let worker = async |engine: &dyn Engine| {

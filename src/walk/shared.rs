@@ -21,6 +21,15 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// Fewer updates than this in a sample say nothing about their share of HOT.
 const ENOUGH_UPDATES: u64 = 500;
 
+/// What a walk is for.
+#[derive(Clone, Copy, Debug)]
+pub enum Purpose<'a> {
+    /// From where the database says that it stands.
+    Backfill(&'a Progress),
+    Write,
+    Read,
+}
+
 pub struct Shared {
     pacer: Mutex<Pacer>,
     seen: Mutex<Seen>,
@@ -52,13 +61,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// `progress` is that of a backfill, None for a walk that only compares.
-    pub async fn new(cx: &Cx<'_>, progress: Option<&Progress>) -> Result<Shared> {
+    pub async fn new(cx: &Cx<'_>, purpose: Purpose<'_>) -> Result<Shared> {
         let workers = cx.plan().backfill.workers;
+        let progress = if let Purpose::Backfill(progress) = purpose { Some(progress) } else { None };
         // What the estimate rests on is worth a look at a hundred pages, not a failure.
+        let pacer = match purpose {
+            Purpose::Write | Purpose::Backfill(Progress { sweep: 0, .. }) => Pacer::new,
+            // Later sweeps of a backfill look before they write.
+            Purpose::Read | Purpose::Backfill(_) => Pacer::reading,
+        };
         let sample = if progress.is_some() { cx.engine().densities(&cx.resolved).await? } else { Vec::new() };
         Ok(Shared {
-            pacer: Mutex::new(Pacer::new(&cx.plan().backfill, workers)),
+            pacer: Mutex::new(pacer(&cx.plan().backfill, workers)),
             seen: Mutex::new(Seen {
                 meter: Meter::new(Work::new(&sample)),
                 pace: Pace { workers, ..Pace::default() },
@@ -120,6 +134,13 @@ impl Shared {
         let mut seen = lock(&self.seen);
         let part = seen.under_way.entry(region.id).or_default();
         (part.0, part.1) = (part.0 + rows, part.1 + filled);
+    }
+
+    /// The region is walked through once more.
+    pub fn again(&self, region: &Region) {
+        if let Some(part) = lock(&self.seen).under_way.get_mut(&region.id) {
+            part.0 = 0;
+        }
     }
 
     /// A batch over so many rows is done. Waits as long as the pace asks for.

@@ -18,10 +18,20 @@ use crate::error::{Code, Error, Result};
 use crate::resolve::Resolved;
 use crate::state::Progress;
 
-/// Holds a worker's right to its region until the transaction ends; no row when it has none any more.
-pub const HOLD: &str = "SELECT p.paused FROM sete.chunk c JOIN sete.plan p ON p.id = c.plan_id WHERE c.id = $1 AND c.token = $2 FOR NO KEY UPDATE OF c";
-/// Counts a batch's rows, and keeps the region.
-pub const COUNT: &str = "UPDATE sete.chunk SET filled = filled + $3, until = clock_timestamp() + ttl, touched = clock_timestamp() WHERE id = $1 AND token = $2";
+/// Holds a worker's right to its region until the transaction ends, and keeps it from ending; no row when it has none any more.
+pub const HOLD: &str = "UPDATE sete.chunk c SET until = clock_timestamp() + c.ttl, touched = clock_timestamp() FROM sete.plan p \
+    WHERE c.id = $1 AND c.token = $2 AND p.id = c.plan_id RETURNING p.paused";
+
+/// `update`, a statement with `params` parameters, for a worker who still has its region, whose number and token are two
+/// parameters more. Its rows are counted in the same statement: what is sent in one go can't be half done.
+pub fn counted(update: &str, params: usize) -> String {
+    let (id, token) = (params + 1, params + 2);
+    format!(
+        "WITH filled AS ({update} AND EXISTS (SELECT FROM sete.chunk WHERE id = ${id} AND token = ${token}) RETURNING 1) \
+         UPDATE sete.chunk SET filled = filled + (SELECT count(*) FROM filled) WHERE id = ${id} AND token = ${token} \
+         RETURNING (SELECT count(*) FROM filled)"
+    )
+}
 
 const FRONT: &str = "SELECT data FROM sete.progress WHERE plan_id = $1 FOR NO KEY UPDATE";
 const DONE: &str = "DELETE FROM sete.chunk WHERE id = $1 AND token = $2 RETURNING filled";
@@ -45,16 +55,6 @@ pub fn region_held(rows: &[Row], region: &Region) -> Result<bool> {
 
 fn taken(region: &Region) -> Error {
     Error::new(Code::RegionTaken, format!("region {} of plan {} was taken over (our token was {})", region.id, region.plan, region.token))
-}
-
-/// Counts the rows of a batch and commits it, in one go.
-pub async fn commit_filled(tx: Tx<'_>, region: &Region, rows: u64) -> Result<()> {
-    crash::point("before committing a batch");
-    let rows = i64::try_from(rows).unwrap_or(i64::MAX);
-    let params: [&(dyn ToSql + Sync); 3] = [&region.id, &region.token, &rows];
-    // A COMMIT after a statement that failed takes all back.
-    let (counted, committed) = tokio::join!(biased; tx.execute_kept(COUNT, &params, "counting a batch"), tx.batch("COMMIT", "committing"));
-    counted.and(committed)
 }
 
 pub async fn turn(postgres: &Postgres, r: &Resolved, turn: &Turn<'_>) -> Result<(Turned, Progress)> {

@@ -10,7 +10,7 @@ use super::sync::{differ, error_call};
 use super::{Postgres, Settings, Tx, pressure, regions, store};
 use crate::crash;
 use crate::engine::catalog::{Key, Leaf};
-use crate::engine::{Batch, Chunk, Compare, Compared, Fill, Filled, Guard, Place, Pressure, Rows, Side, Stripe, Walk, Watermark};
+use crate::engine::{Batch, Chunk, Compare, Compared, Fence, Fill, Filled, Guard, Place, Pressure, Region, Rows, Side, Stripe, Walk, Watermark};
 use crate::error::{Code, Error, Result};
 use crate::plan::Plan;
 use crate::resolve::{Conversion, Resolved};
@@ -19,8 +19,10 @@ use crate::state::Reject;
 /// A batch is short; one that is not was caught in something, and is halved.
 const BATCH_LIMIT: Duration = Duration::from_secs(30);
 
-/// Pages of a striped region: its stripes find them in the cache, and each holds a page's lock for a moment only.
+/// Pages that are striped together: the stripes find them in the cache, and each holds a page's lock for a moment only.
 const STRIPED_PAGES: u32 = 100;
+/// So many such parts make a region, so that their stripes can take turns.
+const PARTS: u32 = 2;
 
 /// An expression of the plan over the columns as they are named now.
 pub fn actual(r: &Resolved, conversion: &Conversion) -> String {
@@ -178,10 +180,10 @@ impl Rows for Postgres {
         tx.end(chunk).await
     }
 
-    async fn next_part(&self, r: &Resolved, chunk: &Chunk, after: Option<&Place>, rows: u32, stripes: u32) -> Result<Option<Chunk>> {
+    async fn next_part(&self, r: &Resolved, chunk: &Chunk, after: Option<&Place>, rows: u32) -> Result<Option<Chunk>> {
         let leaf = leaf_of(r, chunk)?;
         match (after.unwrap_or(&chunk.from), &chunk.to) {
-            (Place::Page(from), Place::Page(end)) => Ok((from < end).then(|| pages(leaf, chunk.next.file, *from, *end, rows, stripes))),
+            (Place::Page(from), Place::Page(end)) => Ok((from < end).then(|| pages(leaf, chunk.next.file, *from, *end, rows, chunk.stripes, 1))),
             (from, Place::Key(end)) => {
                 if after.is_some_and(|after| *after == chunk.to) {
                     return Ok(None);
@@ -202,18 +204,20 @@ impl Rows for Postgres {
         if r.suppress_triggers {
             ours += "; SET LOCAL session_replication_role = replica";
         }
-        self.prepared(&r.table, &[store::FENCE, regions::HOLD, regions::COUNT, &sql]).await?;
+        let guarded = match batch.guard {
+            Guard::Lease(_) => sql,
+            Guard::Region(_) => regions::counted(&sql, bounds.params.len()),
+        };
+        self.prepared(&r.table, &[store::FENCE, regions::HOLD, &guarded]).await?;
         let began = Instant::now();
         let tx = self.tx().await?;
         let begin = format!("{}; {ours}", tx.begin_sql(settings, &super::sql::search_path(&r.table)));
-        let filled = fill(&tx, &begin, &sql, &bounds, batch.guard).await;
-        let (rows, paused) = match (filled, batch.guard) {
-            (Ok((rows, paused)), Guard::Region(region)) => {
-                crash::point("between a batch and its progress");
-                regions::commit_filled(tx, region, rows).await?;
-                (rows, paused)
+        let (rows, paused) = match batch.guard {
+            Guard::Lease(fence) => {
+                let filled = fill(&tx, &begin, &guarded, &bounds, fence).await;
+                tx.end(filled).await?
             }
-            (filled, _) => tx.end(filled).await?,
+            Guard::Region(region) => fill_in_region(tx, &begin, &guarded, &bounds, region).await?,
         };
         Ok(Filled { rows, took: began.elapsed(), paused })
     }
@@ -290,14 +294,16 @@ async fn next_pages(tx: &Tx<'_>, leaf: &Leaf, mark: Option<&Watermark>, rows: u3
         Some(Watermark { file: then, at: Place::Page(page), .. }) if *then == file => *page,
         _ => 0,
     };
-    Ok((from < end).then(|| pages(leaf, file, from, end, rows, stripes)))
+    Ok((from < end).then(|| pages(leaf, file, from, end, rows, stripes, PARTS)))
 }
 
-/// As many pages as hold `stripes` times `rows` rows on average.
-fn pages(leaf: &Leaf, file: u64, from: u32, end: u32, rows: u32, stripes: u32) -> Chunk {
+/// As many pages as hold `stripes` times `rows` rows on average, so many times if they are striped.
+fn pages(leaf: &Leaf, file: u64, from: u32, end: u32, rows: u32, stripes: u32, parts: u32) -> Chunk {
     let per_page = (leaf.rows as f64 / f64::from(leaf.pages.max(1))).clamp(1.0, 300.0);
-    let most = if stripes > 1 { STRIPED_PAGES } else { u32::MAX };
-    let size = ((f64::from(rows) * f64::from(stripes) / per_page).ceil() as u32).clamp(1, most);
+    // Where a page holds fewer rows than there are stripes, the others would find nothing.
+    let stripes = if stripes > 1 { stripes.min((per_page as u32).max(2)) } else { 1 };
+    let size = (f64::from(rows) * f64::from(stripes) / per_page).ceil() as u32;
+    let size = if stripes > 1 { size.clamp(1, STRIPED_PAGES) * parts } else { size.max(1) };
     let to = from.saturating_add(size).min(end);
     Chunk {
         relation: qualified(&leaf.name),
@@ -305,6 +311,7 @@ fn pages(leaf: &Leaf, file: u64, from: u32, end: u32, rows: u32, stripes: u32) -
         to: Place::Page(to),
         next: Watermark { leaf: leaf.id, file, at: Place::Page(to) },
         rows: (f64::from(to - from) * per_page) as u64,
+        stripes,
     }
 }
 
@@ -332,29 +339,35 @@ async fn next_keys(tx: &Tx<'_>, key: &Key, leaf: &Leaf, from: &Place, end: Optio
         to: Place::Key(to.clone()),
         next: Watermark { leaf: leaf.id, file: leaf.file, at: Place::Key(to) },
         rows: u64::from(rows),
+        stripes: 1,
     })
 }
 
-/// Sent in one go, answered in one go. The rows count only if the guard held: else all is taken back.
-async fn fill(tx: &Tx<'_>, begin: &str, sql: &str, bounds: &Bounds, guard: Guard<'_>) -> Result<(u64, bool)> {
-    let params = bounds.refs();
-    let (check, of): (&str, [&(dyn ToSql + Sync); 2]) = match guard {
-        Guard::Lease(fence) => (store::FENCE, [&fence.plan, &fence.token]),
-        Guard::Region(region) => (regions::HOLD, [&region.id, &region.token]),
-    };
-    let (begun, held, rows) = tokio::join!(
+/// The rows count only if the lease is ours: else all is taken back.
+async fn fill(tx: &Tx<'_>, begin: &str, sql: &str, bounds: &Bounds, fence: &Fence) -> Result<(u64, bool)> {
+    tx.batch(begin, "beginning a batch").await?;
+    let paused = store::held(tx.query_kept(store::FENCE, &[&fence.plan, &fence.token], "checking the lease").await?, fence)?;
+    Ok((tx.execute_kept(sql, &bounds.refs(), "filling a batch").await?, paused))
+}
+
+/// All of a transaction sent in one go and answered in one go. A worker that has lost its region finds no row to write; after
+/// a statement that fails, COMMIT takes all back.
+async fn fill_in_region(tx: Tx<'_>, begin: &str, sql: &str, bounds: &Bounds, region: &Region) -> Result<(u64, bool)> {
+    let of: [&(dyn ToSql + Sync); 2] = [&region.id, &region.token];
+    let mut params = bounds.refs();
+    params.extend(of);
+    crash::point("before sending a batch");
+    let (begun, held, filled, committed) = tokio::join!(
         biased;
         tx.batch(begin, "beginning a batch"),
-        tx.query_kept(check, &of, "checking the lease"),
-        tx.execute_kept(sql, &params, "filling a batch")
+        tx.query_kept(regions::HOLD, &of, "checking the region"),
+        tx.query_kept(sql, &params, "filling a batch"),
+        tx.batch("COMMIT", "committing")
     );
     begun?;
-    let held = held?;
-    let paused = match guard {
-        Guard::Lease(fence) => store::held(held, fence)?,
-        Guard::Region(region) => regions::region_held(&held, region)?,
-    };
-    Ok((rows?, paused))
+    let paused = regions::region_held(&held?, region)?;
+    let rows = filled?.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs());
+    committed.map(|()| (rows, paused))
 }
 
 /// Pages that tell how full the table's pages are.
@@ -408,9 +421,7 @@ async fn compare(tx: &Tx<'_>, r: &Resolved, chunk: &Chunk, what: Compare, safely
     let bounds = Bounds::of(r, chunk, leaf)?;
     let apart = counted(r, what, safely);
     let sql = format!(
-        "SELECT count(*), count(*) FILTER (WHERE {apart}), (array_agg({} ORDER BY ctid) FILTER (WHERE {apart}))[1:{sample}], \
-         count(*) FILTER (WHERE {} IS NULL) FROM ONLY {} AS {} WHERE {}",
-        row_name(leaf.key.as_ref()),
+        "SELECT count(*), count(*) FILTER (WHERE {apart}), count(*) - count({}) FROM ONLY {} AS {} WHERE {}",
         ident(&r.new.name),
         chunk.relation,
         ident(&r.table.name),
@@ -418,10 +429,13 @@ async fn compare(tx: &Tx<'_>, r: &Resolved, chunk: &Chunk, what: Compare, safely
     );
     let rows = tx.query(&sql, &bounds.refs(), "comparing a chunk").await?;
     let row = rows.first().ok_or_else(|| Error::new(Code::Internal, "a count gave no row"))?;
-    Ok(Compared {
-        rows: row.get::<_, i64>(0).unsigned_abs(),
-        divergent: row.get::<_, i64>(1).unsigned_abs(),
-        empty: row.get::<_, i64>(3).unsigned_abs(),
-        sample: row.get::<_, Option<Vec<String>>>(2).unwrap_or_default(),
-    })
+    let [rows, divergent, empty] = [0, 1, 2].map(|n| row.get::<_, i64>(n).unsigned_abs());
+    let mut keys = Vec::new();
+    // Asked apart, since nearly every chunk has none.
+    if divergent > 0 && sample > 0 {
+        let name = row_name(leaf.key.as_ref());
+        let sql = format!("SELECT {name} FROM ONLY {} AS {} WHERE {} AND ({apart}) ORDER BY ctid LIMIT {sample}", chunk.relation, ident(&r.table.name), bounds.sql);
+        keys = tx.query(&sql, &bounds.refs(), "naming the rows that differ").await?.iter().map(|row| row.get(0)).collect();
+    }
+    Ok(Compared { rows, divergent, empty, sample: keys })
 }
