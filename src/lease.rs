@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-use crate::engine::Fence;
 use crate::crash;
+use crate::engine::Fence;
 use crate::error::{Code, Error, Result};
 use crate::report::Event;
 use crate::run::{Job, Stop};

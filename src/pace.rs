@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::engine::Pressure;
-use crate::plan::{Backfill, Throttle};
 use crate::plan::duration::show;
+use crate::plan::{Backfill, Throttle};
 
 /// Smallest and largest batch, in rows.
 const ROWS: (f64, f64) = (10.0, 50_000.0);
@@ -53,7 +53,8 @@ impl Pacer {
         let ratio = self.target.as_secs_f64() / took.as_secs_f64().max(0.000_1);
         // From what was done, not from what was allowed: a chunk may have held less.
         self.rows = (self.rows.min(rows.max(1) as f64 * 1.3) * ratio.clamp(0.2, 1.3)).clamp(ROWS.0, self.most);
-        let owed = self.max_rows_per_s.map_or(Duration::ZERO, |max| Duration::from_secs_f64(rows as f64 / f64::from(max.max(1))).saturating_sub(took));
+        let owed =
+            self.max_rows_per_s.map_or(Duration::ZERO, |max| Duration::from_secs_f64(rows as f64 / f64::from(max.max(1))).saturating_sub(took));
         owed.max(self.pause)
     }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::ddl;
-use crate::engine::{Catalog, CostClass, Ddl, Fill, Schema, Walk};
+use crate::engine::{Catalog, CostClass, Ddl, Fill, Schema, Unfit, Walk};
 use crate::finding::{Finding, Severity};
 use crate::plan::duration::show;
 use crate::plan::{DualWriteMode, EngineKind, Kind, Plan, SwitchMode};
@@ -30,6 +30,9 @@ pub struct Preview {
     pub stages: Vec<StagePreview>,
     pub findings: Vec<FindingView>,
     pub blocked: bool,
+    /// What --check-data found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<Unfit>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -120,6 +123,7 @@ impl Preview {
             stages,
             findings: Vec::new(),
             blocked: false,
+            data: None,
         }
     }
 

@@ -1,13 +1,13 @@
 //! The drive loop: take the lease, run the stage, move the state, save it, report it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::engine::{Catalog, Ddl, Engine, Fence};
+use crate::engine::{Catalog, Ddl, Engine, Fence, Unfit};
 use crate::error::{Code, Error, Result, Trouble};
 use crate::finding::{Finding, Severity};
 use crate::lease::Held;
@@ -16,6 +16,7 @@ use crate::report::{Event, Reporter};
 use crate::resolve::{Resolved, resolve};
 use crate::stage::{Outcome, Stage};
 use crate::state::{Move, Origin, Pass, PlanState, StageState, Status, next};
+use crate::walk::{self, Purpose};
 use crate::{change, crash, lease, preflight, stage};
 
 const SERVER_AWAY: Duration = Duration::from_secs(30);
@@ -227,6 +228,31 @@ pub async fn preview(job: &Job) -> Result<(Catalog, Option<Resolved>, Vec<Findin
     }
 }
 
+/// Every row's conversion tried, in chunks, with the plan's workers and throttles. Changes nothing.
+pub async fn check_data(job: &Job, catalog: Catalog, resolved: Resolved) -> Result<Unfit> {
+    let state = match job.engine.load(&job.plan.id).await? {
+        Some(state) => state,
+        None => new_state(job, &catalog, &resolved),
+    };
+    let sample = job.plan.validate.sample;
+    // Nothing is written, so that no lease is needed.
+    let fence = Fence { plan: state.id.clone(), token: 0 };
+    let (who, lost) = (lease::holder(), Stop::default());
+    let cx = Cx { job, resolved, catalog, state, fence, who, lost, yes: false, joined: false, lost_connections: Cell::new(0) };
+    let found = RefCell::new(Unfit::default());
+    walk::over_table(&cx, Purpose::Read, async |engine, chunk| {
+        let seen = engine.unfit_rows(&cx.resolved, chunk, sample).await?;
+        let mut found = found.borrow_mut();
+        found.rows += seen.rows;
+        found.unfit += seen.unfit;
+        let room = (sample as usize).saturating_sub(found.sample.len());
+        found.sample.extend(seen.sample.into_iter().take(room));
+        Ok(seen.rows)
+    })
+    .await?;
+    Ok(found.into_inner())
+}
+
 /// Half of the old change is in the database already.
 fn refuse_edits(job: &Job, state: &PlanState) -> Result<()> {
     if state.fingerprint == fingerprint::of(&job.plan.change) {
@@ -243,8 +269,18 @@ async fn known_state(job: &Job) -> Result<PlanState> {
         return Ok(state);
     }
     let (catalog, resolved) = look(job, None).await?;
+    let state = new_state(job, &catalog, &resolved);
+    crash::point("before making our tables");
+    job.engine.prepare().await?;
+    crash::point("before saving the plan");
+    job.engine.create(&state).await?;
+    crash::point("after saving the plan");
+    Ok(state)
+}
+
+fn new_state(job: &Job, catalog: &Catalog, resolved: &Resolved) -> PlanState {
     let adopted = catalog.table.as_ref().is_some_and(|t| t.column(&job.plan.change.to).is_some());
-    let state = PlanState {
+    PlanState {
         id: job.plan.id.clone(),
         text: job.text.clone(),
         fingerprint: fingerprint::of(&job.plan.change),
@@ -264,13 +300,7 @@ async fn known_state(job: &Job) -> Result<PlanState> {
         rejected: 0,
         paused: false,
         lease: None,
-    };
-    crash::point("before making our tables");
-    job.engine.prepare().await?;
-    crash::point("before saving the plan");
-    job.engine.create(&state).await?;
-    crash::point("after saving the plan");
-    Ok(state)
+    }
 }
 
 /// The lease, the state as it is under it, and the plan resolved again.
@@ -315,13 +345,25 @@ async fn persist<'a, T>(cx: &mut Cx<'a>, work: impl AsyncFn(&mut Cx<'a>) -> Resu
 }
 
 async fn begin_held<'a>(job: &'a Job, held: &Held, yes: bool) -> Result<Cx<'a>> {
-    let state = job.engine.load(&job.plan.id).await?.ok_or_else(|| Error::new(Code::NoSuchPlan, format!("plan {} was forgotten meanwhile", job.plan.id)))?;
+    let state =
+        job.engine.load(&job.plan.id).await?.ok_or_else(|| Error::new(Code::NoSuchPlan, format!("plan {} was forgotten meanwhile", job.plan.id)))?;
     refuse_edits(job, &state)?;
     let (catalog, resolved) = look(job, Some(&state.origin)).await?;
     if state.text != job.text {
         job.engine.save_plan_text(&held.fence, &job.text).await?;
     }
-    Ok(Cx { job, resolved, catalog, state, fence: held.fence.clone(), who: held.who.clone(), lost: held.lost.clone(), yes, joined: false, lost_connections: Cell::new(0) })
+    Ok(Cx {
+        job,
+        resolved,
+        catalog,
+        state,
+        fence: held.fence.clone(),
+        who: held.who.clone(),
+        lost: held.lost.clone(),
+        yes,
+        joined: false,
+        lost_connections: Cell::new(0),
+    })
 }
 
 /// Runs the current stage, or all through `options.through`. The last stage run, as it stands now: `Done` or `Waiting`.

@@ -50,13 +50,15 @@ fn refused(out: &Out, status: i32, code: &str, text: &str, case: &str) {
 /// `sete plan` and `sete step`, in words and as JSON.
 fn all_refuse(server: &Server, db: &str, sete: &Sete, status: i32, code: &str, text: &str, case: &str) {
     let before = catalog(server, db);
-    let runs: Vec<_> = [("plan", "text"), ("plan", "json"), ("step", "json")].map(|(c, format)| (c, format, sete.start(c, &["--format", format]))).into();
+    let runs: Vec<_> =
+        [("plan", "text"), ("plan", "json"), ("step", "json")].map(|(c, format)| (c, format, sete.start(c, &["--format", format]))).into();
     for (command, format, run) in runs {
         let out = finish(run);
         // A `step` says it in words too, on stderr.
         refused(&out, status, code, text, &format!("{command} in {format}, {case}"));
         if format == "json" {
-            let json: serde_json::Value = serde_json::from_str(out.stdout.trim()).unwrap_or_else(|e| panic!("{command}, {case}: not JSON ({e}): {}", out.text()));
+            let json: serde_json::Value =
+                serde_json::from_str(out.stdout.trim()).unwrap_or_else(|e| panic!("{command}, {case}: not JSON ({e}): {}", out.text()));
             assert!(json.to_string().contains(code), "{command}, {case}: {json}");
         }
     }

@@ -157,7 +157,13 @@ fn a_held_lock_ends_with_exit_5_and_nobody_waits(stage: &str, before: Option<&st
     let out = sete.fails("step", &["--yes"], 5, "E401");
     assert!(began.elapsed() < Duration::from_secs(15), "patience is 3 s, it took {:?}", began.elapsed());
     let text = out.text();
-    for named in [format!("pid {}", reporting.pid_hint(&db)), "reporting-7".into(), "idle in transaction".into(), "transaction open for".into(), blocker.into()] {
+    for named in [
+        format!("pid {}", reporting.pid_hint(&db)),
+        "reporting-7".into(),
+        "idle in transaction".into(),
+        "transaction open for".into(),
+        blocker.into(),
+    ] {
         assert!(text.contains(&named), "`{named}` is not in: {text}");
     }
     assert_eq!(catalog(&db), unchanged, "{stage}");
@@ -266,8 +272,13 @@ fn an_index_that_a_killed_build_left_invalid_is_built_again() {
     until("the build waits", || invalid_indexes(&db) == "1");
     step.kill().unwrap();
     step.wait().unwrap();
-    server().psql(&db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'CREATE INDEX CONCURRENTLY%' AND datname = current_database()");
-    until("the build's session is gone", || server().psql(&db, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'CREATE INDEX CONC%' AND datname = current_database() AND pid <> pg_backend_pid()") == "0");
+    server().psql(
+        &db,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'CREATE INDEX CONCURRENTLY%' AND datname = current_database()",
+    );
+    until("the build's session is gone", || {
+        server().psql(&db, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'CREATE INDEX CONC%' AND datname = current_database() AND pid <> pg_backend_pid()") == "0"
+    });
     assert_eq!(invalid_indexes(&db), "1");
     let left = server().psql(&db, "SELECT indexrelid FROM pg_index WHERE indrelid = 'orders'::regclass AND NOT indisvalid");
     snapshot.run("COMMIT");
@@ -499,7 +510,14 @@ fn a_replica_that_is_behind_holds_the_backfill() {
     primary.psql(&db, ORDERS);
     for (replicas, name) in [("", "replica walreceiver"), ("replicas = [\"env:REPLICA_URL\"]\n", "replica env:REPLICA_URL")] {
         let id = format!("slow-{}", replicas.len());
-        let text = retype(&id, "public.orders", "status", &format!("v{}", replicas.len()), "order_status", &format!("{SLOW}\n[throttle]\n{replicas}max_replica_lag = \"1s\""));
+        let text = retype(
+            &id,
+            "public.orders",
+            "status",
+            &format!("v{}", replicas.len()),
+            "order_status",
+            &format!("{SLOW}\n[throttle]\n{replicas}max_replica_lag = \"1s\""),
+        );
         let sete = Sete::new(&url, &text).env("REPLICA_URL", &standby.url());
         sete.through("dual_write");
         let step = sete.start("step", &[]);

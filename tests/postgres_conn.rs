@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use sete::engine::postgres::conn::{Address, Connector, Session, classify, database_error};
-use sete::error::{Trouble, Code, Error};
+use sete::error::{Code, Error, Trouble};
 use sete::secret::DbUrl;
 use support::Server;
 

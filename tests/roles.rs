@@ -129,7 +129,10 @@ fn without_statistics_a_blocker_is_named_all_the_same() {
 fn the_owner_and_a_member_that_does_not_inherit() {
     let major = *Server::available().last().unwrap();
     let server = shop(major, |_| Vec::new(), &["The smallest set"]);
-    server.psql("shop", "GRANT CREATE ON DATABASE shop TO shop_owner; ALTER ROLE shop_owner LOGIN; CREATE ROLE apart LOGIN NOINHERIT; GRANT shop_owner TO apart");
+    server.psql(
+        "shop",
+        "GRANT CREATE ON DATABASE shop TO shop_owner; ALTER ROLE shop_owner LOGIN; CREATE ROLE apart LOGIN NOINHERIT; GRANT shop_owner TO apart",
+    );
     server.psql("shop", "GRANT CONNECT ON DATABASE shop TO apart, shop_owner");
     let plain = as_runner(&server);
     let owner = Sete::new(&plain.replace("sete_runner", "shop_owner"), &plan("app"));

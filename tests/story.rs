@@ -58,7 +58,10 @@ fn a_change_goes_through_all_stages_on_every_version() {
             assert_eq!(server.psql(&db, "SELECT status_v2 FROM orders WHERE note = 'last'"), "new");
             assert_eq!(server.psql(&db, "SELECT attnotnull FROM pg_attribute WHERE attrelid = 'orders'::regclass AND attname = 'status_v2'"), "t");
             assert_eq!(server.psql(&db, "SELECT count(*) FROM pg_indexes WHERE tablename = 'orders' AND indexdef LIKE '%status_v2%'"), "2");
-            assert_eq!(server.psql(&db, "SELECT count(*) FROM pg_constraint WHERE conrelid = 'orders'::regclass AND contype = 'c' AND convalidated"), "1");
+            assert_eq!(
+                server.psql(&db, "SELECT count(*) FROM pg_constraint WHERE conrelid = 'orders'::regclass AND contype = 'c' AND convalidated"),
+                "1"
+            );
             assert_eq!(server.psql(&db, "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'orders'::regclass"), "0");
             sete.ok("forget", &[]);
             assert_eq!(server.psql(&db, "SELECT count(*) FROM pg_namespace WHERE nspname = 'sete'"), "0");

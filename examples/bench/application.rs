@@ -43,7 +43,14 @@ impl Application {
 }
 
 /// Half of the statements read, half write.
-async fn client(url: String, keys: Arc<Vec<String>>, shape: Shape, every: Duration, first: Duration, stop: Arc<AtomicBool>) -> Result<Vec<f64>, BoxError> {
+async fn client(
+    url: String,
+    keys: Arc<Vec<String>>,
+    shape: Shape,
+    every: Duration,
+    first: Duration,
+    stop: Arc<AtomicBool>,
+) -> Result<Vec<f64>, BoxError> {
     let client = connect(&url).await?;
     let (key_type, write) = (shape.key_type(), shape.change().write);
     let read = client.prepare(&format!("SELECT * FROM orders WHERE id = $1::text::{key_type}")).await?;

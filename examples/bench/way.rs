@@ -50,7 +50,11 @@ fn plan(shape: Shape, workers: u32, more: &str) -> String {
     format!(
         "id = \"bench\"\nengine = \"postgres\"\n[change]\nkind = \"type\"\ntable = \"public.orders\"\nfrom = \"{from}\"\nto = \"{to}\"\n\
          type = \"{new_type}\"\nforward = \"{forward}\"\n[structure]\nindex = []\nnot_null = []\n{}",
-        if more.contains("[backfill]") { more.replace("[backfill]", &format!("[backfill]\nworkers = {workers}")) } else { format!("[backfill]\nworkers = {workers}\n{more}") }
+        if more.contains("[backfill]") {
+            more.replace("[backfill]", &format!("[backfill]\nworkers = {workers}"))
+        } else {
+            format!("[backfill]\nworkers = {workers}\n{more}")
+        }
     )
 }
 

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::change::Mapping;
 use crate::error::{Blocker, Code, Error, Result};
 use crate::plan::{EngineKind, Plan, WalkChoice};
-use crate::resolve::{ConstraintSpec, IndexSpec, Resolved};
 use crate::report::Event;
+use crate::resolve::{ConstraintSpec, IndexSpec, Resolved};
 use crate::secret::DbUrl;
 use crate::state::{Entry, Origin, Pace, Pass, PlanState, Progress, Reject, Retries, StageState, StrayWriter, Taken};
 
@@ -29,10 +29,14 @@ pub enum Ddl {
     AddColumn,
     DropNewColumn,
     /// The sync trigger with its function. With `watch`, it also records direct writes to the old column.
-    InstallSync { watch: bool },
+    InstallSync {
+        watch: bool,
+    },
     DropSync,
     /// Records writes that leave old and new apart; with `watch`, direct writes to the old column instead.
-    InstallObserver { watch: bool },
+    InstallObserver {
+        watch: bool,
+    },
     DropObserver,
     BuildIndex(IndexSpec),
     DropIndex(IndexSpec),
@@ -47,7 +51,9 @@ pub enum Ddl {
     Statement(String),
     Analyze,
     /// Exchanges the two names, with all that goes by name: the sync, the default, policies and views.
-    SwapNames { swapped: bool },
+    SwapNames {
+        swapped: bool,
+    },
     /// Default and sequence ownership move to the new column.
     MoveDefault,
     MoveDefaultBack,
@@ -255,6 +261,15 @@ pub struct Compared {
     pub sample: Vec<String>,
 }
 
+/// Rows that don't convert, counted before anything is done.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize)]
+pub struct Unfit {
+    /// Rows looked at.
+    pub rows: u64,
+    pub unfit: u64,
+    pub sample: Vec<Reject>,
+}
+
 /// One sample of the server.
 #[derive(Clone, Debug, PartialEq, Default, Serialize)]
 pub struct Pressure {
@@ -342,6 +357,8 @@ pub trait Rows: Send + Sync {
     async fn fill(&self, r: &Resolved, batch: &Batch<'_>) -> Result<Filled>;
     /// Rows of a chunk that `what` would write and whose conversion fails, with the server's messages.
     async fn bad_rows(&self, r: &Resolved, chunk: &Chunk, what: Fill) -> Result<Vec<Reject>>;
+    /// How many rows of a chunk don't convert, with some of them. Also before the new column exists; changes nothing.
+    async fn unfit_rows(&self, r: &Resolved, chunk: &Chunk, sample: u32) -> Result<Unfit>;
     /// Counts the rows of a chunk that `what` names. `safely` asks row by row whether it converts at all, which is slower.
     async fn compare(&self, r: &Resolved, chunk: &Chunk, what: Compare, safely: bool, sample: u32) -> Result<Compared>;
     async fn pressure(&self, plan: &Plan, r: &Resolved) -> Result<Pressure>;

@@ -179,7 +179,8 @@ fn throttle(s: &mut Section) -> Throttle {
         max_wal_rate: s.optional("max_wal_rate", rate),
         window: s.optional("window", |v| value::window(v, &zone)),
     };
-    let fault = Fault::new("`throttle.time_zone` says nothing without `throttle.window`", "add the window, like \"22:00-06:00\", or take the zone out");
+    let fault =
+        Fault::new("`throttle.time_zone` says nothing without `throttle.window`", "add the window, like \"22:00-06:00\", or take the zone out");
     s.check(&["time_zone"], time_zone.is_none() || s.has("window"), fault);
     s.not_zero("max_replica_lag", throttle.max_replica_lag, "no replica is ever without any lag; write \"5s\" or so");
     let mut names = throttle.replicas.clone();

@@ -67,7 +67,10 @@ fn every_mistake_is_named_at_its_place() {
         (good_and("[ddl]\nlock_timeout = 2\n"), &[(Bad, 11, 16, "`ddl.lock_timeout` must be a duration, not the number 2", "\"2s\"")]),
         (good_and("[ddl]\nlock_timeout = \"2sec\"\n"), &[(Bad, 11, 16, "not \"2sec\"", "\"250ms\"")]),
         (good_and("[validate]\napart = \"9999d\"\n"), &[(Bad, 11, 9, "not \"9999d\"", "365d")]),
-        (good_and("[throttle]\nwindow = \"22-06\"\n"), &[(Bad, 11, 10, "`throttle.window` must be hours of the day, not \"22-06\"", "\"22:00-06:00\"")]),
+        (
+            good_and("[throttle]\nwindow = \"22-06\"\n"),
+            &[(Bad, 11, 10, "`throttle.window` must be hours of the day, not \"22-06\"", "\"22:00-06:00\"")],
+        ),
         (good_and("[throttle]\ntime_zone = \"Mars\"\n"), &[(Bad, 11, 13, "is no time zone: \"Mars\"", "\"Europe/Berlin\"")]),
         (good_and("[throttle]\ntime_zone = \"UTC\"\n"), &[(Bad, 11, 13, "says nothing without `throttle.window`", "22:00-06:00")]),
         (

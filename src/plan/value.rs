@@ -73,7 +73,9 @@ pub(super) fn window(value: &DeValue, time_zone: &str) -> Result<Window, Fault> 
 pub(super) fn time_zone(value: &DeValue) -> Result<String, Fault> {
     let name = text(value)?;
     let known = jiff::tz::TimeZone::get(name);
-    known.map(|_| name.to_owned()).map_err(|_| Fault::new(format!("is no time zone: \"{}\"", shown(name)), "use an IANA name like \"Europe/Berlin\", or \"UTC\""))
+    known
+        .map(|_| name.to_owned())
+        .map_err(|_| Fault::new(format!("is no time zone: \"{}\"", shown(name)), "use an IANA name like \"Europe/Berlin\", or \"UTC\""))
 }
 
 pub(super) fn count(value: &DeValue, range: RangeInclusive<u32>) -> Result<u32, Fault> {

@@ -85,7 +85,12 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
     let (left, some) = cx.engine().rejects(&cx.state.id, 1).await?;
     cx.state.rejected = left;
     if let Some(first) = some.first() {
-        let message = format!("{} not convert, the first {}: {}", if left == 1 { "1 row does".into() } else { format!("{left} rows do") }, first.key, first.message);
+        let message = format!(
+            "{} not convert, the first {}: {}",
+            if left == 1 { "1 row does".into() } else { format!("{left} rows do") },
+            first.key,
+            first.message
+        );
         return Err(Error::new(Code::Rejects, message));
     }
     say_what_stays_empty(cx, empty).await?;
@@ -95,7 +100,11 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
 /// Helps a run on another machine or in another process, under its lease, until its backfill is done.
 pub async fn join(cx: &Cx<'_>) -> Result<()> {
     loop {
-        let state = cx.engine().load(&cx.state.id).await?.ok_or_else(|| Error::new(Code::NoSuchPlan, format!("plan {} was forgotten meanwhile", cx.state.id)))?;
+        let state = cx
+            .engine()
+            .load(&cx.state.id)
+            .await?
+            .ok_or_else(|| Error::new(Code::NoSuchPlan, format!("plan {} was forgotten meanwhile", cx.state.id)))?;
         let progress = match state.progress {
             _ if state.lease.as_ref().is_none_or(|lease| !lease.alive || lease.token != cx.fence.token) => {
                 return Err(Error::new(Code::LeaseLost, format!("the run of plan {} that was joined has ended", cx.state.id)));
@@ -112,12 +121,16 @@ pub async fn join(cx: &Cx<'_>) -> Result<()> {
 async fn say_what_costs(cx: &Cx<'_>) -> Result<()> {
     let Some(table) = cx.catalog.table.as_ref().filter(|_| cx.resolved.stripes > 1) else { return Ok(()) };
     if !table.new_indexes.is_empty() {
-        let text = format!("{} on the new column: no update can leave the indexes alone, so that the backfill costs what a plain one costs", table.new_indexes.join(", "));
+        let text = format!(
+            "{} on the new column: no update can leave the indexes alone, so that the backfill costs what a plain one costs",
+            table.new_indexes.join(", ")
+        );
         cx.report(Event::Note { text }).await?;
     }
     let fires: Vec<&str> = table.triggers.iter().filter(|t| t.fires_on_backfill).map(|t| t.name.as_str()).collect();
     if !fires.is_empty() && !cx.resolved.suppress_triggers {
-        cx.report(Event::Note { text: format!("trigger {} runs for each row that is filled, which slows the backfill down", fires.join(", ")) }).await?;
+        cx.report(Event::Note { text: format!("trigger {} runs for each row that is filled, which slows the backfill down", fires.join(", ")) })
+            .await?;
     }
     Ok(())
 }

@@ -46,7 +46,8 @@ async fn refuse_readers(cx: &mut Cx<'_>) -> Result<()> {
     let Some(now) = cx.engine().reads_of_old(&cx.resolved).await? else { return Ok(()) };
     cx.remember(Stage::Drop, "reads", json!(now)).await?;
     let calls = |text: &str| before.iter().find(|b| b.text == text).map_or(0, |b| b.calls);
-    let running: Vec<String> = now.iter().filter(|s| s.calls > calls(&s.text)).map(|s| format!("{} ({} times)", s.text, s.calls - calls(&s.text))).collect();
+    let running: Vec<String> =
+        now.iter().filter(|s| s.calls > calls(&s.text)).map(|s| format!("{} ({} times)", s.text, s.calls - calls(&s.text))).collect();
     if running.is_empty() {
         return Ok(());
     }

@@ -83,7 +83,10 @@ impl std::fmt::Display for Stage {
 pub enum Outcome {
     Done,
     /// Its work is done; this must come to hold, not before `until` if that is known.
-    Waiting { waiting_for: String, until: Option<Timestamp> },
+    Waiting {
+        waiting_for: String,
+        until: Option<Timestamp>,
+    },
 }
 
 impl Outcome {

@@ -54,12 +54,8 @@ pub async fn undo(cx: &mut Cx<'_>) -> Result<()> {
     act(cx, &Ddl::MoveDefaultBack).await?;
     if cx.state.origin.old_not_null {
         let proof = ConstraintSpec { name: cx.resolved.names.not_null[0].clone(), rule: Rule::NotNull(Side::Old) };
-        for ddl in [
-            Ddl::AddConstraint(proof.clone()),
-            Ddl::ValidateConstraint(proof.clone()),
-            Ddl::SetNotNull(Side::Old),
-            Ddl::DropConstraint(proof),
-        ] {
+        for ddl in [Ddl::AddConstraint(proof.clone()), Ddl::ValidateConstraint(proof.clone()), Ddl::SetNotNull(Side::Old), Ddl::DropConstraint(proof)]
+        {
             act(cx, &ddl).await?;
         }
     }

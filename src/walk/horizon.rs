@@ -54,7 +54,11 @@ impl Watch {
         }
         let (holder, _) = self.old(now)?;
         self.waited += step;
-        Some(format!("{holder}, which keeps old row versions (backfill.wait_for_horizon, {} of {})", show(Duration::from_secs(self.waited.as_secs())), show(patience)))
+        Some(format!(
+            "{holder}, which keeps old row versions (backfill.wait_for_horizon, {} of {})",
+            show(Duration::from_secs(self.waited.as_secs())),
+            show(patience)
+        ))
     }
 }
 

@@ -247,7 +247,12 @@ impl Shared {
 impl Seen {
     fn note(&mut self, now: &Pressure, wal_rate: Option<f64>) {
         self.pace.wal_rate = wal_rate;
-        self.pace.lag_s = now.lag.values().map(|lag| lag.map(|lag| lag.as_secs_f64())).collect::<Option<Vec<f64>>>().and_then(|lags| lags.into_iter().reduce(f64::max));
+        self.pace.lag_s = now
+            .lag
+            .values()
+            .map(|lag| lag.map(|lag| lag.as_secs_f64()))
+            .collect::<Option<Vec<f64>>>()
+            .and_then(|lags| lags.into_iter().reduce(f64::max));
         if let (Some((all, hot)), Some((all_before, hot_before))) = (now.updates, self.last_updates)
             && all.saturating_sub(all_before) >= ENOUGH_UPDATES
         {

@@ -1,6 +1,6 @@
 //! The preview for a pull request.
 
-use super::{cost, estimate, header};
+use super::{cost, data, estimate, header};
 use crate::preview::{Preview, StagePreview, weight};
 
 pub fn page(p: &Preview) -> String {
@@ -15,6 +15,10 @@ pub fn page(p: &Preview) -> String {
                 [weight(f.finding.severity), f.finding.code.to_string(), f.finding.subject.clone(), f.finding.message.clone(), f.advice.to_string()];
             out += &format!("| {} |\n", cells.map(|c| cell(&c)).join(" | "));
         }
+    }
+    if let Some(found) = &p.data {
+        out += "\n### Data\n\n";
+        out.extend(data(found).iter().map(|line| format!("- {}\n", cell(line))));
     }
     out.extend(p.stages.iter().map(stage));
     out

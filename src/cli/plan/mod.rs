@@ -8,13 +8,15 @@ use std::path::PathBuf;
 
 use super::context::{Context, PlanFile};
 use super::format::Format;
+use super::signals;
+use crate::engine::Unfit;
 use crate::error::{Result, exit};
 use crate::preview::Preview;
 use crate::run::{self, Job, Stop};
 
 /// Show what a plan would do: exact SQL, locks, cost, time, and what stands in its way
 ///
-/// Changes nothing. Exits with 3 when a finding blocks the plan.
+/// Changes nothing. Exits with 3 when a finding blocks the plan, and with 6 when --check-data finds rows that don't convert.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
@@ -26,6 +28,9 @@ pub struct Args {
     /// Check the file alone, without a database
     #[arg(long)]
     offline: bool,
+    /// Try the conversion of every row too, in chunks, and count those that fail
+    #[arg(long, conflicts_with_all = ["offline", "sql"])]
+    check_data: bool,
     /// Print the statements as a script
     #[arg(long, conflicts_with_all = ["offline", "format"])]
     sql: bool,
@@ -36,17 +41,21 @@ pub struct Args {
 pub async fn run(args: Args, context: &Context) -> Result<u8> {
     let file = context.read_plan(&args.plan)?;
     let limits = file.plan.ddl.clone();
-    let preview = if args.offline { Preview::offline(&file.plan) } else { live(file, context).await? };
+    let preview = if args.offline { Preview::offline(&file.plan) } else { live(file, context, args.check_data).await? };
     match args.format {
         Format::Json => context.json(&preview)?,
         Format::Markdown => context.data(markdown::page(&preview).trim_end())?,
         _ if args.sql => context.data(script::page(&preview, &limits).trim_end())?,
         _ => context.data(text::page(&preview).trim_end())?,
     }
-    Ok(if preview.blocked { exit::BLOCKED } else { exit::DONE })
+    Ok(match preview.data {
+        _ if preview.blocked => exit::BLOCKED,
+        Some(data) if data.unfit > 0 => exit::DIVERGED,
+        _ => exit::DONE,
+    })
 }
 
-async fn live(file: PlanFile, context: &Context) -> Result<Preview> {
+async fn live(file: PlanFile, context: &Context, check_data: bool) -> Result<Preview> {
     let engine = context.connect(&file.plan)?;
     // Nothing is run, so nothing needs a lease.
     let job = Job {
@@ -58,7 +67,14 @@ async fn live(file: PlanFile, context: &Context) -> Result<Preview> {
         text: file.text,
     };
     let (catalog, resolved, findings) = run::preview(&job).await?;
-    Ok(Preview::live(&job.plan, &catalog, resolved.as_ref(), &findings, job.engine.as_ref()))
+    let preview = Preview::live(&job.plan, &catalog, resolved.as_ref(), &findings, job.engine.as_ref());
+    let data = match resolved {
+        Some(resolved) if check_data && !preview.blocked => {
+            Some(signals::until_stopped(&job.stop, job.reporter.as_ref(), run::check_data(&job, catalog, resolved)).await?)
+        }
+        _ => None,
+    };
+    Ok(Preview { data, ..preview })
 }
 
 /// Header lines that text and markdown share: a word and what it says.
@@ -74,6 +90,22 @@ fn header(p: &Preview) -> Vec<(&'static str, String)> {
         out.extend(live.walk.map(|walk| ("walk", word(&walk))));
     }
     out.push(("mode", format!("dual writes by {}, read switch by {}", word(&p.dual_write), word(&p.read_switch))));
+    out
+}
+
+/// What --check-data found, a line each.
+fn data(found: &Unfit) -> Vec<String> {
+    use crate::report::figures::number;
+    let mut out = vec![match found.unfit {
+        0 => format!("{} rows looked at, all of them convert", number(found.rows)),
+        unfit => format!("{} of {} rows don't convert; correct them, or set backfill.on_bad_row = \"set_aside\"", number(unfit), number(found.rows)),
+    }];
+    out.extend(
+        found
+            .sample
+            .iter()
+            .map(|bad| format!("row {} with {}: {}", bad.key, bad.value.as_ref().map_or("NULL".into(), |v| format!("{v:?}")), bad.message)),
+    );
     out
 }
 

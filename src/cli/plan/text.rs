@@ -1,6 +1,6 @@
 //! The preview for a terminal.
 
-use super::{cost, estimate, header};
+use super::{cost, data, estimate, header};
 use crate::error::count;
 use crate::preview::{FindingView, Preview, StagePreview, weight};
 use crate::stage::Stage;
@@ -12,6 +12,10 @@ pub fn page(p: &Preview) -> String {
     }
     out.extend(p.stages.iter().map(stage));
     out += &findings(p);
+    if let Some(found) = &p.data {
+        out += "\nData:\n";
+        out.extend(data(found).iter().map(|line| format!("  {line}\n")));
+    }
     out
 }
 

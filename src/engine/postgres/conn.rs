@@ -335,7 +335,13 @@ impl Canceller {
         let context = format!("can't cancel at {}", self.host);
         match limited(self.timeout, self.token.cancel_query(self.tls.clone())).await {
             Some(done) => done.map_err(|e| database_error(&context, e)),
-            None => Err(Error::Database { code: Code::Connect, trouble: Trouble::ConnectionLost, context, message: "no answer in time".to_owned(), sqlstate: None }),
+            None => Err(Error::Database {
+                code: Code::Connect,
+                trouble: Trouble::ConnectionLost,
+                context,
+                message: "no answer in time".to_owned(),
+                sqlstate: None,
+            }),
         }
     }
 }

@@ -119,9 +119,13 @@ impl Postgres {
     async fn begin_with(&self, settings: Settings, search_path: &str) -> Result<Tx<'_>> {
         let tx = self.tx().await?;
         tx.batch(&tx.begin_sql(settings, search_path), "beginning a transaction").await?;
-        let set: i32 = tx.one("SELECT setting::int FROM pg_catalog.pg_settings WHERE name = 'lock_timeout'", &[], "reading lock_timeout back").await?.get(0);
+        let set: i32 =
+            tx.one("SELECT setting::int FROM pg_catalog.pg_settings WHERE name = 'lock_timeout'", &[], "reading lock_timeout back").await?.get(0);
         if i128::from(set) != ms(settings.lock_timeout) as i128 {
-            return Err(Error::new(Code::Internal, format!("lock_timeout reads back as {set} ms after it was set to {} ms", ms(settings.lock_timeout))));
+            return Err(Error::new(
+                Code::Internal,
+                format!("lock_timeout reads back as {set} ms after it was set to {} ms", ms(settings.lock_timeout)),
+            ));
         }
         Ok(tx)
     }
@@ -245,6 +249,10 @@ impl Tx<'_> {
 
     /// Rolls back. A lost connection rolls back by itself.
     async fn take_back(self) -> Result<()> {
-        if self.session()?.is_closed() { Ok(()) } else { self.batch("ROLLBACK", "rolling back").await.or_else(|e| if e.code() == Code::ConnectionLost { Ok(()) } else { Err(e) }) }
+        if self.session()?.is_closed() {
+            Ok(())
+        } else {
+            self.batch("ROLLBACK", "rolling back").await.or_else(|e| if e.code() == Code::ConnectionLost { Ok(()) } else { Err(e) })
+        }
     }
 }

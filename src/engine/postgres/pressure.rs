@@ -49,7 +49,11 @@ async fn pressure(tx: &Tx<'_>, plan: &Plan, r: &Resolved) -> Result<Pressure> {
         Some(query) => {
             let rows = tx.query(query, &[], "asking throttle.query").await?;
             let row = rows.first().ok_or_else(|| Error::new(Code::PaceGivenUp, "throttle.query gave no row"))?;
-            Some(row.try_get::<_, Option<bool>>(0).map_err(|_| Error::new(Code::PaceGivenUp, "throttle.query must give one boolean"))?.unwrap_or(false))
+            Some(
+                row.try_get::<_, Option<bool>>(0)
+                    .map_err(|_| Error::new(Code::PaceGivenUp, "throttle.query must give one boolean"))?
+                    .unwrap_or(false),
+            )
         }
     };
     Ok(Pressure {

@@ -97,7 +97,8 @@ async fn one_turn(tx: &Tx<'_>, r: &Resolved, turn: &Turn<'_>, begin: &str) -> Re
         progress.count(&walked, filled);
     }
     let mut given = over?;
-    if given.is_empty() && !progress.finished
+    if given.is_empty()
+        && !progress.finished
         && let Some(chunk) = next_chunk(tx, r, progress.walk, progress.watermark.as_ref(), turn.rows, turn.stripes).await?
     {
         progress.watermark = Some(chunk.next.clone());

@@ -6,12 +6,14 @@ use async_trait::async_trait;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::sql::{ident, qualified, rename_columns};
-use super::sync::{differ, error_call};
+use super::sync::{differ, error_call, temporary_error_function};
 use super::{Postgres, Settings, Tx, pressure, regions, store};
 use crate::crash;
 use crate::engine::catalog::{Key, Leaf};
-use crate::engine::{Batch, Chunk, Compare, Compared, Fence, Fill, Filled, Guard, Place, Pressure, Region, Rows, Side, Stripe, Walk, Watermark};
-use crate::error::{Code, Error, Result};
+use crate::engine::{
+    Batch, Chunk, Compare, Compared, Fence, Fill, Filled, Guard, Place, Pressure, Region, Rows, Side, Stripe, Unfit, Walk, Watermark,
+};
+use crate::error::{Code, Error, Result, Trouble};
 use crate::plan::Plan;
 use crate::resolve::{Conversion, Resolved};
 use crate::state::Reject;
@@ -100,7 +102,8 @@ fn assignment(r: &Resolved, what: Fill) -> (String, String, String) {
         Fill::Pending => (new, forward, pending),
         // CASE, since the order in which AND looks is the planner's choice.
         Fill::PendingGood => {
-            let condition = format!("{new} IS NULL AND CASE WHEN {} IS NULL THEN (\n{forward}\n) IS NOT NULL ELSE false END", error_call(r, Side::New));
+            let condition =
+                format!("{new} IS NULL AND CASE WHEN {} IS NULL THEN (\n{forward}\n) IS NOT NULL ELSE false END", error_call(r, Side::New));
             (new, forward, condition)
         }
         // A row that either direction explains is left alone: a lossy conversion would alter it.
@@ -167,9 +170,11 @@ fn divergent(r: &Resolved, safely: bool) -> String {
 }
 
 fn leaf_of<'a>(r: &'a Resolved, chunk: &Chunk) -> Result<&'a Leaf> {
-    r.leaves.iter().find(|l| l.id == chunk.next.leaf).or_else(|| r.leaves.iter().find(|l| qualified(&l.name) == chunk.relation)).ok_or_else(|| {
-        Error::new(Code::TargetChanged, format!("the partition {} is gone", chunk.relation))
-    })
+    r.leaves
+        .iter()
+        .find(|l| l.id == chunk.next.leaf)
+        .or_else(|| r.leaves.iter().find(|l| qualified(&l.name) == chunk.relation))
+        .ok_or_else(|| Error::new(Code::TargetChanged, format!("the partition {} is gone", chunk.relation)))
 }
 
 #[async_trait]
@@ -226,6 +231,26 @@ impl Rows for Postgres {
         let tx = self.begin_for(&r.table, Settings { statement_timeout: BATCH_LIMIT, ..Settings::LOOK }).await?;
         let bad = bad_rows(&tx, r, chunk, what).await;
         tx.end(bad).await
+    }
+
+    async fn unfit_rows(&self, r: &Resolved, chunk: &Chunk, sample: u32) -> Result<Unfit> {
+        let leaf = leaf_of(r, chunk)?;
+        let bounds = Bounds::of(r, chunk, leaf)?;
+        let from = format!("FROM ONLY {} AS {} WHERE {}", chunk.relation, ident(&r.table.name), bounds.sql);
+        let settings = Settings { statement_timeout: BATCH_LIMIT, ..Settings::LOOK };
+        let tx = self.begin_for(&r.table, settings).await?;
+        let sql = format!("SELECT count(*), count((\n{}\n)) {from}", actual(r, &r.forward));
+        let all = tx.query(&sql, &bounds.refs(), "converting a chunk").await;
+        match tx.end(all).await {
+            Ok(rows) => return Ok(Unfit { rows: rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()), ..Unfit::default() }),
+            Err(e) if e.trouble() == Trouble::BadData => {}
+            Err(e) => return Err(e),
+        }
+        // Row by row, with a function that goes with the transaction.
+        let tx = self.begin_for(&r.table, Settings { read_only: false, ..settings }).await?;
+        let unfit = unfit_rows(&tx, r, leaf, &from, &bounds, sample).await;
+        tx.take_back().await?;
+        unfit
     }
 
     async fn compare(&self, r: &Resolved, chunk: &Chunk, what: Compare, safely: bool, sample: u32) -> Result<Compared> {
@@ -416,6 +441,18 @@ async fn bad_rows(tx: &Tx<'_>, r: &Resolved, chunk: &Chunk, what: Fill) -> Resul
     Ok(rows.iter().map(|row| Reject { key: row.get("key"), value: row.get("value"), message: row.get("message") }).collect())
 }
 
+async fn unfit_rows(tx: &Tx<'_>, r: &Resolved, leaf: &Leaf, from: &str, bounds: &Bounds, sample: u32) -> Result<Unfit> {
+    let (function, call) = temporary_error_function(r, Side::New);
+    tx.batch(&function, "making a temporary function").await?;
+    let count = tx.query(&format!("SELECT count(*), count({call}) {from}"), &bounds.refs(), "counting rows that don't convert").await?;
+    let [rows, unfit] = [0, 1].map(|n| count.first().map_or(0, |row| row.get::<_, i64>(n).unsigned_abs()));
+    let (name, old) = (row_name(leaf.key.as_ref()), ident(&r.old.name));
+    let sql = format!("SELECT {name} AS key, left(({old})::text, 200) AS value, {call} AS message {from} AND {call} IS NOT NULL LIMIT {sample}");
+    let some = tx.query(&sql, &bounds.refs(), "naming rows that don't convert").await?;
+    let sample = some.iter().map(|row| Reject { key: row.get("key"), value: row.get("value"), message: row.get("message") }).collect();
+    Ok(Unfit { rows, unfit, sample })
+}
+
 async fn compare(tx: &Tx<'_>, r: &Resolved, chunk: &Chunk, what: Compare, safely: bool, sample: u32) -> Result<Compared> {
     let leaf = leaf_of(r, chunk)?;
     let bounds = Bounds::of(r, chunk, leaf)?;
@@ -434,7 +471,12 @@ async fn compare(tx: &Tx<'_>, r: &Resolved, chunk: &Chunk, what: Compare, safely
     // Asked apart, since nearly every chunk has none.
     if divergent > 0 && sample > 0 {
         let name = row_name(leaf.key.as_ref());
-        let sql = format!("SELECT {name} FROM ONLY {} AS {} WHERE {} AND ({apart}) ORDER BY ctid LIMIT {sample}", chunk.relation, ident(&r.table.name), bounds.sql);
+        let sql = format!(
+            "SELECT {name} FROM ONLY {} AS {} WHERE {} AND ({apart}) ORDER BY ctid LIMIT {sample}",
+            chunk.relation,
+            ident(&r.table.name),
+            bounds.sql
+        );
         keys = tx.query(&sql, &bounds.refs(), "naming the rows that differ").await?.iter().map(|row| row.get(0)).collect();
     }
     Ok(Compared { rows, divergent, empty, sample: keys })

@@ -104,7 +104,7 @@ pub fn render(r: &Resolved, ddl: &Ddl) -> Vec<String> {
         Ddl::AddColumn => {
             let collation = r.new.collation.as_ref().map_or(String::new(), |c| format!(" COLLATE {c}"));
             alter(format!("ADD COLUMN {} {}{collation}", ident(&r.new.name), r.new.type_name))
-        },
+        }
         Ddl::DropNewColumn => alter(format!("DROP COLUMN {}", ident(&r.new.name))),
         Ddl::DropOldColumn => alter(format!("DROP COLUMN {}", ident(&r.old.name))),
         Ddl::InstallSync { watch: false } => sync::install_sync(r, false),
@@ -234,7 +234,9 @@ pub fn cost(r: &Resolved, ddl: &Ddl) -> Cost {
     match ddl {
         Ddl::InstallSync { watch: false } | Ddl::InstallObserver { watch: false } => on(SHARE_ROW_EXCLUSIVE, CostClass::Catalog, false),
         // The function is exchanged under triggers that are there.
-        Ddl::InstallSync { watch: true } | Ddl::InstallObserver { watch: true } => Cost { locks: Vec::new(), class: CostClass::Catalog, online: false },
+        Ddl::InstallSync { watch: true } | Ddl::InstallObserver { watch: true } => {
+            Cost { locks: Vec::new(), class: CostClass::Catalog, online: false }
+        }
         Ddl::BuildIndex(_) => on(SHARE_UPDATE_EXCLUSIVE, CostClass::Index, true),
         Ddl::DropIndex(_) if r.partitioned => on(ACCESS_EXCLUSIVE, CostClass::Catalog, false),
         Ddl::DropIndex(_) => on(SHARE_UPDATE_EXCLUSIVE, CostClass::Catalog, true),
@@ -293,7 +295,8 @@ async fn present(tx: &Tx<'_>, r: &Resolved, ddl: &Ddl) -> Result<bool> {
             exists(tx, sql, &[&index.name, &oid(r.table_id)]).await?
         }
         Ddl::DropIndex(index) => {
-            let sql = "SELECT 1 FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid WHERE c.relname = $1 AND i.indrelid = $2";
+            let sql =
+                "SELECT 1 FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid WHERE c.relname = $1 AND i.indrelid = $2";
             !exists(tx, sql, &[&index.name, &oid(r.table_id)]).await?
         }
         // NOT NULL itself makes its proof superfluous.
@@ -335,7 +338,8 @@ async fn owns_sequence(tx: &Tx<'_>, r: &Resolved, side: Side) -> Result<bool> {
 }
 
 async fn any_function(tx: &Tx<'_>, name: &str) -> Result<bool> {
-    let sql = "SELECT 1 FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = 'sete' AND p.proname = $1";
+    let sql =
+        "SELECT 1 FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = 'sete' AND p.proname = $1";
     exists(tx, sql, &[&name]).await
 }
 
@@ -362,8 +366,14 @@ async fn blockers(tx: &Tx<'_>, cost: &Cost) -> Result<Vec<Blocker>> {
     for (relation, mode) in &cost.locks {
         let conflicting: &[&str] = match *mode {
             ACCESS_EXCLUSIVE => &[
-                "AccessShareLock", "RowShareLock", "RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareLock", "ShareRowExclusiveLock",
-                "ExclusiveLock", "AccessExclusiveLock",
+                "AccessShareLock",
+                "RowShareLock",
+                "RowExclusiveLock",
+                "ShareUpdateExclusiveLock",
+                "ShareLock",
+                "ShareRowExclusiveLock",
+                "ExclusiveLock",
+                "AccessExclusiveLock",
             ],
             SHARE_ROW_EXCLUSIVE => {
                 &["RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"]
@@ -446,7 +456,9 @@ impl Postgres {
                 (true, Some(found)) => found.attached,
                 (false, Some(found)) if step.concurrent && !found.valid => {
                     let name = qualified(&step.name);
-                    self.concurrently(&format!("DROP INDEX CONCURRENTLY IF EXISTS {name}"), timeout).await.map_err(|e| not_got(e, &r.table, timeout))?;
+                    self.concurrently(&format!("DROP INDEX CONCURRENTLY IF EXISTS {name}"), timeout)
+                        .await
+                        .map_err(|e| not_got(e, &r.table, timeout))?;
                     false
                 }
                 (false, Some(_)) => true,
@@ -460,7 +472,9 @@ impl Postgres {
                 if built.is_err() && self.look_at_index(&step.name).await?.is_some_and(|found| !found.valid) {
                     // Patience has ended: one that can't be removed soon is removed by the next run.
                     let limit = timeout.min(BRIEF);
-                    self.concurrently(&format!("DROP INDEX CONCURRENTLY IF EXISTS {}", qualified(&step.name)), limit).await.map_err(|e| not_got(e, &r.table, limit))?;
+                    self.concurrently(&format!("DROP INDEX CONCURRENTLY IF EXISTS {}", qualified(&step.name)), limit)
+                        .await
+                        .map_err(|e| not_got(e, &r.table, limit))?;
                 }
                 built.map_err(|e| not_got(e, &r.table, timeout))?
             } else {

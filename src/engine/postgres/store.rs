@@ -51,7 +51,8 @@ const MIGRATIONS: [&[&str]; 1] = [&[
 ]];
 
 /// Holds the runner's right to write until the transaction ends; no row when it has none any more.
-pub const FENCE: &str = "SELECT p.paused FROM sete.lease l JOIN sete.plan p ON p.id = l.plan_id WHERE l.plan_id = $1 AND l.token = $2 FOR NO KEY UPDATE OF l";
+pub const FENCE: &str =
+    "SELECT p.paused FROM sete.lease l JOIN sete.plan p ON p.id = l.plan_id WHERE l.plan_id = $1 AND l.token = $2 FOR NO KEY UPDATE OF l";
 
 /// True when somebody asked for a pause.
 pub async fn fenced(tx: &Tx<'_>, fence: &Fence) -> Result<bool> {
@@ -328,10 +329,11 @@ impl Store for Postgres {
     }
 
     async fn release_lease(&self, fence: &Fence) -> Result<()> {
-        self.write("releasing the lease", "UPDATE sete.lease SET holder = NULL, until = NULL, pid = NULL WHERE plan_id = $1 AND token = $2", &[
-            &fence.plan,
-            &fence.token,
-        ])
+        self.write(
+            "releasing the lease",
+            "UPDATE sete.lease SET holder = NULL, until = NULL, pid = NULL WHERE plan_id = $1 AND token = $2",
+            &[&fence.plan, &fence.token],
+        )
         .await
     }
 
@@ -355,7 +357,8 @@ impl Store for Postgres {
     }
 
     async fn save_pace(&self, fence: &Fence, pace: &Pace) -> Result<()> {
-        self.write_fenced(fence, "saving the pace", "UPDATE sete.progress SET data = data || $2 WHERE plan_id = $1", &[&fence.plan, &json(pace)?]).await
+        self.write_fenced(fence, "saving the pace", "UPDATE sete.progress SET data = data || $2 WHERE plan_id = $1", &[&fence.plan, &json(pace)?])
+            .await
     }
 
     async fn turn(&self, r: &Resolved, turn: &Turn<'_>) -> Result<(Turned, Progress)> {

@@ -49,9 +49,8 @@ pub fn old_side(r: &Resolved) -> Vec<&Column> {
 
 /// A block that puts an expression's value into `"~sete".result`, and whether it worked into `"~sete".ok`.
 fn evaluate(r: &Resolved, conversion: &Conversion, function: &str, target: &Column) -> String {
-    let variable = |name: &String| {
-        actual(r, name).map(|c| format!("    {} {} := {}.NEW.{};\n", ident(name), c.type_name, ident(function), ident(&c.name)))
-    };
+    let variable =
+        |name: &String| actual(r, name).map(|c| format!("    {} {} := {}.NEW.{};\n", ident(name), c.type_name, ident(function), ident(&c.name)));
     let variables: String = conversion.reads.iter().filter_map(variable).collect();
     let result = if target.name == r.new.name { "forward" } else { "reverse" };
     let caught = if conversion.safe {
@@ -67,7 +66,7 @@ fn evaluate(r: &Resolved, conversion: &Conversion, function: &str, target: &Colu
 }
 
 /// `CREATE FUNCTION` around a body, with everything pinned that the body's meaning depends on.
-fn function(r: &Resolved, name: &str, arguments: &str, returns: &str, pin: bool, body: &str) -> String {
+fn function(r: &Resolved, schema: &str, name: &str, arguments: &str, returns: &str, pin: bool, body: &str) -> String {
     let mut settings = format!("SET search_path TO {}", sql::search_path(&r.table));
     if pin {
         for (setting, value) in PINNED {
@@ -75,7 +74,7 @@ fn function(r: &Resolved, name: &str, arguments: &str, returns: &str, pin: bool,
         }
     }
     format!(
-        "CREATE OR REPLACE FUNCTION sete.{}({arguments}) RETURNS {returns} LANGUAGE plpgsql SECURITY DEFINER {settings} AS {}",
+        "CREATE OR REPLACE FUNCTION {schema}.{}({arguments}) RETURNS {returns} LANGUAGE plpgsql SECURITY DEFINER {settings} AS {}",
         ident(name),
         dollar(body)
     )
@@ -184,26 +183,42 @@ fn reads(r: &Resolved, to: Side) -> Vec<(&String, &Column)> {
 
 /// Both error functions, see [`error_call`].
 pub fn error_functions(r: &Resolved) -> [String; 2] {
-    [Side::Old, Side::New].map(|to| {
-        let name = &r.names.error_functions[to as usize];
-        let reads = reads(r, to);
-        let arguments = reads.iter().map(|(name, c)| format!("{} {}", ident(name), c.type_name)).collect::<Vec<_>>().join(", ");
-        let variables: String = reads.iter().map(|(n, c)| format!("  {} {} := {}.{};\n", ident(n), c.type_name, ident(name), ident(n))).collect();
-        let body = format!(
-            "<<\"~sete\">>\nDECLARE\n  result {};\nBEGIN\n<<{}>>\nDECLARE\n{variables}BEGIN\n  \"~sete\".result := (\n{}\n);\n  RETURN NULL;\n\
+    [Side::Old, Side::New].map(|to| error_function(r, to, OURS))
+}
+
+/// Schema of what stays for as long as the plan does.
+const OURS: &str = "sete";
+/// Schema of what goes with the transaction.
+const TEMPORARY: &str = "pg_temp";
+
+/// [`error_call`]'s function for a table that has none yet, to be taken back with its transaction, and its call.
+pub fn temporary_error_function(r: &Resolved, to: Side) -> (String, String) {
+    (error_function(r, to, TEMPORARY), call(r, to, TEMPORARY))
+}
+
+fn error_function(r: &Resolved, to: Side, schema: &str) -> String {
+    let name = &r.names.error_functions[to as usize];
+    let reads = reads(r, to);
+    let arguments = reads.iter().map(|(name, c)| format!("{} {}", ident(name), c.type_name)).collect::<Vec<_>>().join(", ");
+    let variables: String = reads.iter().map(|(n, c)| format!("  {} {} := {}.{};\n", ident(n), c.type_name, ident(name), ident(n))).collect();
+    let body = format!(
+        "<<\"~sete\">>\nDECLARE\n  result {};\nBEGIN\n<<{}>>\nDECLARE\n{variables}BEGIN\n  \"~sete\".result := (\n{}\n);\n  RETURN NULL;\n\
              EXCEPTION WHEN OTHERS THEN\n  RETURN SQLSTATE || ' ' || SQLERRM;\nEND;\nEND",
-            r.column(to).type_name,
-            ident(&r.table.name),
-            r.conversion_to(to).sql
-        );
-        function(r, name, &arguments, "text", true, &body)
-    })
+        r.column(to).type_name,
+        ident(&r.table.name),
+        r.conversion_to(to).sql
+    );
+    function(r, schema, name, &arguments, "text", true, &body)
 }
 
 /// Says why a row doesn't convert to a side's type: NULL when it does.
 pub fn error_call(r: &Resolved, to: Side) -> String {
+    call(r, to, OURS)
+}
+
+fn call(r: &Resolved, to: Side, schema: &str) -> String {
     let arguments = reads(r, to).iter().map(|(_, c)| ident(&c.name)).collect::<Vec<_>>().join(", ");
-    format!("sete.{}({arguments})", ident(&r.names.error_functions[to as usize]))
+    format!("{schema}.{}({arguments})", ident(&r.names.error_functions[to as usize]))
 }
 
 /// Not our own session.
@@ -226,7 +241,11 @@ fn triggers(r: &Resolved, names: &[String; 2], when: &str, function: &str) -> Ve
     for (name, event, condition) in
         [(&names[0], "INSERT", not_ours.clone()), (&names[1], "UPDATE", format!("{not_ours} AND ({})", concerned.join(" OR ")))]
     {
-        out.push(format!("CREATE TRIGGER {} {when} {event} ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION sete.{}()", ident(name), ident(function)));
+        out.push(format!(
+            "CREATE TRIGGER {} {when} {event} ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION sete.{}()",
+            ident(name),
+            ident(function)
+        ));
         // ALWAYS: a session or subscription that runs as a replica writes rows like any other.
         out.push(format!("ALTER TABLE {table} ENABLE ALWAYS TRIGGER {}", ident(name)));
     }
@@ -244,7 +263,7 @@ pub fn install_sync(r: &Resolved, watch: bool) -> Vec<String> {
 
 /// The function alone: enough where the triggers are in place, and it needs no lock on the table.
 pub fn sync_function(r: &Resolved, watch: bool) -> String {
-    function(r, &r.names.sync_function, "", "trigger", pins(r), &sync_body(r, watch))
+    function(r, OURS, &r.names.sync_function, "", "trigger", pins(r), &sync_body(r, watch))
 }
 
 pub fn install_observer(r: &Resolved, watch: bool) -> Vec<String> {
@@ -256,7 +275,7 @@ pub fn install_observer(r: &Resolved, watch: bool) -> Vec<String> {
 }
 
 pub fn observer_function(r: &Resolved, watch: bool) -> String {
-    function(r, &r.names.observer_function, "", "trigger", pins(r), &observer_body(r, watch))
+    function(r, OURS, &r.names.observer_function, "", "trigger", pins(r), &observer_body(r, watch))
 }
 
 pub fn drop_triggers(r: &Resolved, names: &[String; 2]) -> Vec<String> {

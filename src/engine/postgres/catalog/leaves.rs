@@ -40,7 +40,8 @@ pub(super) async fn partitions(reader: &Reader<'_>, found: &Found) -> Result<Vec
     if found.kind != RelationKind::Partitioned {
         return Ok(Vec::new());
     }
-    let query = "SELECT n.nspname::text AS schema, c.relname::text AS name, pn.nspname::text AS parent_schema, p.relname::text AS parent, t.isleaf AS leaf
+    let query =
+        "SELECT n.nspname::text AS schema, c.relname::text AS name, pn.nspname::text AS parent_schema, p.relname::text AS parent, t.isleaf AS leaf
                  FROM pg_partition_tree($1::oid::regclass) t JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace
                       JOIN pg_class p ON p.oid = t.parentrelid JOIN pg_namespace pn ON pn.oid = p.relnamespace
                  WHERE t.level > 0 ORDER BY t.level, t.relid";

@@ -16,7 +16,9 @@ pub fn classify(err: &tokio_postgres::Error) -> Trouble {
         Some(db) => trouble_of(db.code().code(), matches!(db.parsed_severity(), Some(Severity::Fatal | Severity::Panic))),
         None if err.is_closed() => Trouble::ConnectionLost,
         // The driver wraps a malformed message or parameter in an io::Error of these two kinds as well.
-        None if io_error(err).is_some_and(|e| !matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)) => Trouble::ConnectionLost,
+        None if io_error(err).is_some_and(|e| !matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)) => {
+            Trouble::ConnectionLost
+        }
         None => Trouble::Other,
     }
 }
