@@ -51,7 +51,7 @@ codes! {
     Usage "E005" USAGE "the command line doesn't fit together" "See `sete COMMAND --help`.";
     NotSupported "E006" USAGE "this version can't do that yet" "CHANGELOG.md says what each version can do.";
     NoSuchPlan "E007" USAGE "the database knows no such plan" "A plan is known from its first `sete step` on; check its id and the database address.";
-    BadAddress "E008" USAGE "the database address is not valid" "Use postgres://user@host:port/database?sslmode=verify-full, the password from PGPASSWORD or a passfile.";
+    BadAddress "E008" USAGE "the database address is not valid" "Use postgres://user@host:port/database?sslmode=verify-full, the password from PGPASSWORD or a passfile; or mysql://user@host:port/database?ssl-mode=VERIFY_IDENTITY, the password from MYSQL_PWD.";
 
     TableMissing "E101" BLOCKED "the table doesn't exist" "Write it as schema.table, spelled as in the catalog.";
     NotATable "E102" BLOCKED "it is not an ordinary table" "Views, foreign, temporary and system tables can't be changed in stages; name the base table.";
@@ -86,6 +86,8 @@ codes! {
     ServerTooOld "E131" BLOCKED "the server version is not supported" "PostgreSQL 13 to 18 are.";
     SyncBroken "E132" BLOCKED "the sync trigger is missing, disabled or changed" "Run `sete back` to before dual_write and step again; rows written meanwhile are found by the backfill and validate.";
     SwapBlocked "E133" BLOCKED "the names can't be swapped" "Redefine what is listed, or use read_switch.mode = \"app\".";
+    NotOnline "E134" BLOCKED "the server can't do it without copying or locking the table" "Nothing was changed. The server's message says what is in the way; docs/engines.md says what each server can do.";
+    ServerChanged "E135" BLOCKED "the connection leads to another server than before" "A proxy or a failover has moved it. Look which server is the primary, then run again.";
 
     PlanEdited "E201" BLOCKED "the plan's [change] was edited after its first stage ran" "The database holds half of the old change. Put the old text back, or go back to the start (`sete back`) and `sete forget` it first.";
     StateTooNew "E202" BLOCKED "the state in the database was written by a newer sete" "Use that version or a later one.";
@@ -116,8 +118,8 @@ codes! {
 
     OutcomeUnknown "E701" UNKNOWN "it can't be told whether the server has done it" "The connection broke at the worst moment. Look with `sete status PLAN` once the server answers; running `sete step` again is safe.";
 
-    Connect "E801" FAILED "the server can't be reached" "Check address, network and pg_hba.conf.";
-    Tls "E802" FAILED "the secure connection failed" "Check sslmode, sslrootcert and the server's certificate.";
+    Connect "E801" FAILED "the server can't be reached" "Check address, network, user and password, and what the server lets in (pg_hba.conf, mysql.user).";
+    Tls "E802" FAILED "the secure connection failed" "Check sslmode and sslrootcert (ssl-mode and ssl-ca), and the server's certificate.";
     ConnectionLost "E803" FAILED "the connection to the server was lost" "Progress is saved; run again.";
     Database "E804" FAILED "the server refused a statement" "The server's message says why; progress is saved.";
     Internal "E805" FAILED "an assumption of sete's own did not hold" "Please report it with the message.";

@@ -4,6 +4,7 @@
 //! chunks ([`Rows`]), and it keeps our state ([`Store`]). Each is safe to call twice.
 
 pub mod catalog;
+pub mod mysql;
 pub mod postgres;
 
 use std::collections::HashMap;
