@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::change::Mapping;
 use crate::ddl;
-use crate::engine::catalog::{Column, Expression, Key, Server};
+use crate::engine::catalog::{Column, Expression, Key, Server, Ways};
 use crate::engine::{Applied, Catalog, Cost, CostClass, Ddl, Fence, Fill, Probe, Schema, StatementRead, Walk};
 use crate::error::{Blocker, Result};
 use crate::plan::{self, Plan, TableName};
@@ -158,6 +158,9 @@ pub fn resolved() -> Resolved {
         generated: false,
         identity: false,
         collation: None,
+        definition: String::new(),
+        on_update: false,
+        invisible: false,
     };
     let conversion = |sql: &str, reads: &str| Conversion { sql: sql.into(), reads: vec![reads.into()], safe: false };
     Resolved {
@@ -186,6 +189,7 @@ pub fn resolved() -> Resolved {
         origin_not_null: true,
         origin_default: None,
         suppress_triggers: false,
+        ways: Ways { not_null_by_check: true, ..Ways::default() },
         rows: 400_000,
         bytes: 64 << 20,
     }
@@ -205,6 +209,8 @@ pub fn catalog() -> Catalog {
             can_suppress_triggers: false,
             can_keep_state: true,
             can_walk_physically: true,
+            too_old: None,
+            untested: false,
             timeouts: Vec::new(),
         },
         table: None,
