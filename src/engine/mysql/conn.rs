@@ -269,17 +269,44 @@ impl Session {
         self.conn.get_warnings()
     }
 
+    /// What the last statement had to say against a value, short of refusing it: cut, out of range, not a number. Notes, like one
+    /// on a table that was not there to be dropped, don't count.
+    pub async fn first_warning(&mut self) -> Result<Option<String>> {
+        if self.warnings() == 0 {
+            return Ok(None);
+        }
+        for row in self.query("SHOW WARNINGS", (), "reading the warnings").await? {
+            if get::<String>(&row, 0)? != "Note" {
+                return Ok(Some(format!("{} ({})", get::<String>(&row, 2)?, get::<u32>(&row, 1)?)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Refuses to go on to a write where the server takes none.
+    pub fn check_writable(&self) -> Result<()> {
+        match &self.read_only {
+            Some(why) => Err(Error::new(Code::ReadOnly, format!("{} takes no writes: {why}", self.identity))),
+            None => Ok(()),
+        }
+    }
+
     /// The number that AUTO_INCREMENT gave to the last row inserted.
     pub fn inserted_id(&self) -> Option<u64> {
         self.conn.last_insert_id()
     }
 
     fn answered<T>(&mut self, result: Result<T, DriverFailure>, context: &str) -> Result<T> {
-        result.map(|value| { self.busy = false; value }).map_err(|e| {
-            // After a server's refusal the session goes on; after anything else nobody knows what comes next.
-            self.busy = classify(&e) == Trouble::ConnectionLost || e.is_fatal();
-            database_error(context, e)
-        })
+        result
+            .map(|value| {
+                self.busy = false;
+                value
+            })
+            .map_err(|e| {
+                // After a server's refusal the session goes on; after anything else nobody knows what comes next.
+                self.busy = classify(&e) == Trouble::ConnectionLost || e.is_fatal();
+                database_error(context, e)
+            })
     }
 
     /// Whether a transaction was begun and not ended, by [`super::Tx`] alone.

@@ -3,8 +3,25 @@
 //! | file | holds |
 //! |---|---|
 //! | [`conn`] | addresses, TLS, sessions |
+//! | [`rows`] | chunks: filling, comparing |
+//! | [`keys`], [`chunks`] | places in a table by its key; the next part of it |
+//! | [`compare`], [`trial`] | rows that differ or don't convert, exactly |
+//! | [`pressure`] | how the server feels |
+//! | [`regions`] | which worker has which part of the walk |
+//! | [`store`], [`tables`] | our own tables `sete_*` |
 
+mod chunks;
+mod compare;
 pub mod conn;
+mod keys;
+mod pressure;
+mod regions;
+pub mod rows;
+mod sql;
+pub mod store;
+mod sync;
+mod tables;
+mod trial;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -12,7 +29,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Result};
 use crate::secret::DbUrl;
 use conn::{Address, Connector, Session};
 
@@ -78,12 +95,8 @@ pub struct Settings {
 
 impl Settings {
     /// For our own tables: nobody else locks them for long.
-    pub const STATE: Settings = Settings {
-        row_wait: Duration::from_secs(10),
-        table_wait: Duration::from_secs(10),
-        statement: Duration::from_secs(30),
-        read_only: false,
-    };
+    pub const STATE: Settings =
+        Settings { row_wait: Duration::from_secs(10), table_wait: Duration::from_secs(10), statement: Duration::from_secs(30), read_only: false };
     /// For looking at the catalog and at rows.
     pub const LOOK: Settings =
         Settings { row_wait: Duration::from_secs(1), table_wait: Duration::from_secs(2), statement: Duration::from_secs(60), read_only: true };
@@ -102,6 +115,11 @@ impl MySql {
     /// The database of the address: our tables are there.
     pub fn database(&self) -> &str {
         self.connector.address().database()
+    }
+
+    /// The server's numbers of our sessions, this one's and those of its likes.
+    fn ours(&self) -> Vec<u32> {
+        self.connector.ours()
     }
 
     async fn open(&self) -> Result<MutexGuard<'_, Option<Session>>> {
@@ -182,8 +200,8 @@ impl Tx<'_> {
     }
 
     async fn start(&mut self, settings: Settings) -> Result<()> {
-        if let Some(why) = self.read_only().filter(|_| !settings.read_only) {
-            return Err(Error::new(Code::ReadOnly, format!("{} takes no writes: {why}", self.identity())));
+        if !settings.read_only {
+            self.check_writable()?;
         }
         let begin = self.begin_sql(settings);
         // A transaction that was left open is taken back first.
@@ -210,7 +228,7 @@ impl Tx<'_> {
     }
 
     async fn finish(&mut self, verb: &str, context: &str) -> Result<()> {
-        self.batch(&format!("{verb}; SET SESSION wait_timeout = {}", conn::IDLE.as_secs()), context).await?;
+        self.batch(&format!("{verb}; SET @sete_by = NULL, SESSION wait_timeout = {}", conn::IDLE.as_secs()), context).await?;
         self.set_in_transaction(false);
         Ok(())
     }

@@ -116,7 +116,9 @@ pub fn plain_column(sql: &str) -> Option<String> {
 pub fn is_constant(sql: &str) -> bool {
     let Some(tokens) = tokens(sql) else { return false };
     tokens.iter().all(|(token, _)| match token {
-        Token::Word(word) => word.quote_style.is_none() && (matches!(word.value.to_uppercase().as_str(), "NULL" | "TRUE" | "FALSE") || word.value.starts_with('_')),
+        Token::Word(word) => {
+            word.quote_style.is_none() && (matches!(word.value.to_uppercase().as_str(), "NULL" | "TRUE" | "FALSE") || word.value.starts_with('_'))
+        }
         Token::Number(..) | Token::SingleQuotedString(_) | Token::DoubleQuotedString(_) | Token::HexStringLiteral(_) => true,
         Token::SingleQuotedByteStringLiteral(_) | Token::Minus | Token::Plus | Token::LParen | Token::RParen => true,
         _ => false,
@@ -124,10 +126,31 @@ pub fn is_constant(sql: &str) -> bool {
 }
 
 const UNITS: &[&str] = &[
-    "MICROSECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "SECOND_MICROSECOND", "MINUTE_MICROSECOND", "MINUTE_SECOND",
-    "HOUR_MICROSECOND", "HOUR_SECOND", "HOUR_MINUTE", "DAY_MICROSECOND", "DAY_SECOND", "DAY_MINUTE", "DAY_HOUR", "YEAR_MONTH",
+    "MICROSECOND",
+    "SECOND",
+    "MINUTE",
+    "HOUR",
+    "DAY",
+    "WEEK",
+    "MONTH",
+    "QUARTER",
+    "YEAR",
+    "SECOND_MICROSECOND",
+    "MINUTE_MICROSECOND",
+    "MINUTE_SECOND",
+    "HOUR_MICROSECOND",
+    "HOUR_SECOND",
+    "HOUR_MINUTE",
+    "DAY_MICROSECOND",
+    "DAY_SECOND",
+    "DAY_MINUTE",
+    "DAY_HOUR",
+    "YEAR_MONTH",
 ];
-const TYPES: &[&str] = &["BINARY", "CHAR", "DATE", "DATETIME", "DECIMAL", "DOUBLE", "FLOAT", "INT", "INTEGER", "JSON", "NCHAR", "REAL", "SIGNED", "TIME", "UNSIGNED", "YEAR"];
+const TYPES: &[&str] = &[
+    "BINARY", "CHAR", "DATE", "DATETIME", "DECIMAL", "DOUBLE", "FLOAT", "INT", "INTEGER", "JSON", "NCHAR", "REAL", "SIGNED", "TIME", "UNSIGNED",
+    "YEAR",
+];
 
 /// `sql` with columns exchanged for other text, by whole identifiers outside of strings: what `becomes` gives for the name in
 /// lower case. Functions, types, units and aliases stay. A name qualified by the table's own loses the qualifier. None when the
@@ -152,7 +175,9 @@ pub fn replace_columns(sql: &str, table: &str, becomes: impl Fn(&str) -> Option<
         if bare && name == "interval" {
             *interval = true;
         }
-        let is_unit = is_bare(token, UNITS) && (*interval && !before(1).is_some_and(|t| is_bare(t, &["INTERVAL"])) || (matches!(function.as_str(), "extract" | "timestampadd" | "timestampdiff") && before(1) == Some(&Token::LParen)));
+        let is_unit = is_bare(token, UNITS)
+            && (*interval && !before(1).is_some_and(|t| is_bare(t, &["INTERVAL"]))
+                || (matches!(function.as_str(), "extract" | "timestampadd" | "timestampdiff") && before(1) == Some(&Token::LParen)));
         if is_unit {
             *interval = false;
         }

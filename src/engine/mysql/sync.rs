@@ -124,7 +124,25 @@ pub fn old_side(r: &Resolved) -> Vec<&Column> {
 /// Session variables that change what an expression gives: their type, the value that they have in our sessions, and the
 /// functions that depend on them.
 const PINNED: [(&str, &str, &str, &[&str]); 4] = [
-    ("time_zone", "VARCHAR(64) CHARACTER SET utf8mb4", "'+00:00'", &["now", "current_timestamp", "localtime", "localtimestamp", "sysdate", "curdate", "current_date", "curtime", "current_time", "from_unixtime", "unix_timestamp", "convert_tz"]),
+    (
+        "time_zone",
+        "VARCHAR(64) CHARACTER SET utf8mb4",
+        "'+00:00'",
+        &[
+            "now",
+            "current_timestamp",
+            "localtime",
+            "localtimestamp",
+            "sysdate",
+            "curdate",
+            "current_date",
+            "curtime",
+            "current_time",
+            "from_unixtime",
+            "unix_timestamp",
+            "convert_tz",
+        ],
+    ),
     ("lc_time_names", "VARCHAR(64) CHARACTER SET utf8mb4", "'en_US'", &["date_format", "monthname", "dayname", "str_to_date", "format"]),
     ("default_week_format", "INT", "0", &["week"]),
     ("div_precision_increment", "INT", "4", &["avg"]),

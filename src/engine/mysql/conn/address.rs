@@ -179,7 +179,10 @@ fn ssl_mode(value: &str) -> Result<SslMode> {
         if value.contains('@') {
             return bad(ENCODE);
         }
-        bad(format!("ssl-mode={value} is not known; there are {}", SSL_MODES.iter().map(|(name, _)| name.to_uppercase()).collect::<Vec<_>>().join(", ")))
+        bad(format!(
+            "ssl-mode={value} is not known; there are {}",
+            SSL_MODES.iter().map(|(name, _)| name.to_uppercase()).collect::<Vec<_>>().join(", ")
+        ))
     })
 }
 

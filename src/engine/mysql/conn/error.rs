@@ -38,8 +38,26 @@ pub fn trouble_of(code: u16, sqlstate: &str, message: &str) -> Trouble {
         1049 | 1051 | 1054 | 1072 | 1091 | 1146 | 1176 | 1305 | 1360 | 3821 | 3940 => Trouble::Undefined,
         1007 | 1050 | 1060 | 1061 | 1304 | 1359 | 1826 | 3822 => Trouble::Duplicate,
         // Values that don't convert or break a constraint, including those that the sqlstate does not tell.
-        1048 | 1062 | 1138 | 1264..=1266 | 1292 | 1365..=1367 | 1406 | 1411 | 1441 | 1451 | 1452 | 1690 | 1916 | 1918 | 1977 | 3140..=3144
-        | 3156..=3158 | 3819 | 4025 | 4038 => Trouble::BadData,
+        1048
+        | 1062
+        | 1138
+        | 1264..=1266
+        | 1292
+        | 1365..=1367
+        | 1406
+        | 1411
+        | 1441
+        | 1451
+        | 1452
+        | 1690
+        | 1916
+        | 1918
+        | 1977
+        | 3140..=3144
+        | 3156..=3158
+        | 3819
+        | 4025
+        | 4038 => Trouble::BadData,
         _ if sqlstate.starts_with("08") => Trouble::ConnectionLost,
         _ if sqlstate.starts_with("22") || sqlstate.starts_with("23") => Trouble::BadData,
         _ => Trouble::Other,

@@ -41,8 +41,9 @@ pub(super) fn options(address: &Address) -> Option<SslOpts> {
 /// VERIFY_CA asks for a certificate of a known authority, whatever name it is for: then by a name that it holds.
 pub(super) fn by_name_in(err: &DriverFailure, address: &Address, tried: Option<&SslOpts>) -> Option<SslOpts> {
     let tried = tried.filter(|ssl| address.ssl_mode == SslMode::VerifyCa && ssl.tls_hostname_override().is_none())?;
-    let DriverFailure::Io(IoError::Tls(TlsError::Tls(rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. })))) =
-        err
+    let DriverFailure::Io(IoError::Tls(TlsError::Tls(rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+        presented, ..
+    })))) = err
     else {
         return None;
     };
