@@ -59,6 +59,9 @@ pub enum Ddl {
     MoveDefault,
     MoveDefaultBack,
     DropOldColumn,
+    /// Out of SELECT *, and back again.
+    HideOldColumn,
+    ShowOldColumn,
 }
 
 /// One of the two columns.
@@ -77,6 +80,8 @@ pub struct Cost {
     pub class: CostClass,
     /// A build or a check that blocks nobody has a longer limit: a short one would only leave an invalid index behind.
     pub online: bool,
+    /// Others queue behind it while it waits for its lock, so that the wait must be short whatever comes after.
+    pub queues: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -86,6 +91,8 @@ pub enum CostClass {
     Catalog,
     Scan,
     Index,
+    /// All rows are written anew, while others read and write.
+    Rebuild,
 }
 
 /// How an applied action went.

@@ -2,9 +2,25 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | [`sql`] | quoting, exact comparison, what must be understood of an expression |
+//! | [`definition`] | a column's definition, taken apart and put together |
+//! | [`sync`] | the text of the sync triggers and the observer's |
+//! | [`render`] | actions: their text and their cost |
+//! | [`look`] | looking: an action's effect, lock holders, readers of the old column |
+//! | [`schema`] | acting |
+//! | [`probe`] | real writes that are taken back |
+//! | [`catalog`] | what the live catalog says |
 //! | [`conn`] | addresses, TLS, sessions |
 
+pub mod catalog;
 pub mod conn;
+pub mod definition;
+mod look;
+mod probe;
+pub mod render;
+pub mod schema;
+pub mod sql;
+pub mod sync;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -97,6 +113,16 @@ pub struct Tx<'a> {
 impl MySql {
     pub fn new(url: &DbUrl, application: &str) -> Result<MySql> {
         Ok(MySql { connector: Connector::new(Address::parse(url)?, application)?, session: Mutex::new(None) })
+    }
+
+    /// Host and port, for people.
+    fn place(&self) -> String {
+        self.connector.address().place()
+    }
+
+    /// The server's numbers of our own sessions.
+    fn our_sessions(&self) -> Vec<u32> {
+        self.connector.ours()
     }
 
     /// The database of the address: our tables are there.
