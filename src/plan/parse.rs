@@ -51,7 +51,6 @@ fn is_duplicate(message: &str) -> bool {
 fn plan(top: &mut Section) -> Option<Plan> {
     let id = top.required("id", names::id);
     let engine = top.required("engine", |v| one_of(v, &[("postgres", EngineKind::Postgres), ("mysql", EngineKind::Mysql)]));
-    top.check(&["engine"], engine != Some(EngineKind::Mysql), Fault::not_yet("engine = \"mysql\""));
     let database = top.optional("database", names::env);
     let change = change(&mut top.open_required("change"));
     let ddl = ddl(&mut top.open("ddl"));
