@@ -64,7 +64,7 @@ pub fn plan() -> Plan {
         structure: plan::Structure { index: auto(), not_null: auto(), check: auto(), foreign_key: auto(), default: plan::DefaultPart::Auto },
         read_switch: plan::ReadSwitch { mode: plan::SwitchMode::App, soak: 24 * HOUR },
         stop_writes: plan::StopWrites { quiet_for: 24 * HOUR },
-        drop: plan::Drop { soak: 72 * HOUR },
+        drop: plan::Drop { soak: 72 * HOUR, hide: None, rebuild: plan::DropRebuild::Refuse, external: None },
     }
 }
 
@@ -237,7 +237,7 @@ impl Schema for Words {
     fn cost(&self, r: &Resolved, ddl: &Ddl) -> Cost {
         let online = matches!(ddl, Ddl::BuildIndex(_));
         let (mode, class) = if online { ("SHARE UPDATE EXCLUSIVE", CostClass::Index) } else { ("ACCESS EXCLUSIVE", CostClass::Catalog) };
-        Cost { locks: vec![(r.table.to_string(), mode)], class, online }
+        Cost { locks: vec![(r.table.to_string(), mode)], class, online, queues: !online }
     }
     fn render_fill(&self, _: &Resolved, _: Fill) -> String {
         "UPDATE public.orders\nSET status_v2 = status::order_status".into()

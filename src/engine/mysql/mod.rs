@@ -2,6 +2,14 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | [`sql`] | quoting, exact comparison, what must be understood of an expression |
+//! | [`definition`] | a column's definition, taken apart and put together |
+//! | [`sync`] | the text of the sync triggers and the observer's |
+//! | [`render`] | actions: their text and their cost |
+//! | [`look`] | looking: an action's effect, lock holders, readers of the old column |
+//! | [`schema`] | acting |
+//! | [`probe`] | real writes that are taken back |
+//! | [`catalog`] | what the live catalog says |
 //! | [`conn`] | addresses, TLS, sessions |
 //! | [`rows`] | chunks: filling, comparing |
 //! | [`keys`], [`chunks`] | places in a table by its key; the next part of it |
@@ -10,25 +18,33 @@
 //! | [`regions`] | which worker has which part of the walk |
 //! | [`store`], [`tables`] | our own tables `sete_*` |
 
+pub mod catalog;
 mod chunks;
 mod compare;
 pub mod conn;
+pub mod definition;
 mod keys;
+mod look;
 mod pressure;
+mod probe;
 mod regions;
+pub mod render;
 pub mod rows;
-mod sql;
+pub mod schema;
+pub mod sql;
 pub mod store;
-mod sync;
+pub mod sync;
 mod tables;
 mod trial;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, MutexGuard};
 
+use crate::engine::Engine;
 use crate::error::{Code, Result};
 use crate::secret::DbUrl;
 use conn::{Address, Connector, Session};
@@ -107,9 +123,25 @@ pub struct Tx<'a> {
     open: MutexGuard<'a, Option<Session>>,
 }
 
+impl Engine for MySql {
+    fn another(&self) -> Arc<dyn Engine> {
+        Arc::new(MySql { connector: self.connector.clone(), session: Mutex::new(None) })
+    }
+}
+
 impl MySql {
     pub fn new(url: &DbUrl, application: &str) -> Result<MySql> {
         Ok(MySql { connector: Connector::new(Address::parse(url)?, application)?, session: Mutex::new(None) })
+    }
+
+    /// Host and port, for people.
+    fn place(&self) -> String {
+        self.connector.address().place()
+    }
+
+    /// The server's numbers of our own sessions.
+    fn our_sessions(&self) -> Vec<u32> {
+        self.connector.ours()
     }
 
     /// The database of the address: our tables are there.
