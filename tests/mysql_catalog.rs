@@ -72,7 +72,9 @@ impl World {
     async fn apply(&mut self, ddl: Ddl) {
         let r = self.resolved().await;
         assert!(!self.engine.present(&r, &ddl).await.unwrap(), "{ddl:?} is there already");
-        self.try_apply(&r, &ddl).await.unwrap_or_else(|e| panic!("{ddl:?} on {}: {e}\n{}", self.server.sql("mysql", "SELECT VERSION()"), self.engine.render(&r, &ddl).join(";\n")));
+        self.try_apply(&r, &ddl).await.unwrap_or_else(|e| {
+            panic!("{ddl:?} on {}: {e}\n{}", self.server.sql("mysql", "SELECT VERSION()"), self.engine.render(&r, &ddl).join(";\n"))
+        });
         let r = self.resolved().await;
         assert!(self.engine.present(&r, &ddl).await.unwrap(), "{ddl:?} is not there\n{}", self.sql(&format!("SHOW CREATE TABLE {}", r.table.name)));
     }
@@ -118,9 +120,15 @@ async fn a_plan_goes_through_all_its_actions_and_the_triggers_keep_both_columns_
         // Old code, new code, both, neither; and a value that does not convert.
         w.sql("INSERT INTO orders (status) VALUES ('paid'); INSERT INTO orders (status) SELECT 'gone'; INSERT INTO orders (state) VALUES ('gone'); INSERT INTO orders (status, state) VALUES ('new', 'paid')");
         w.sql("INSERT INTO orders (status) VALUES ('HAPPY ')");
-        assert_eq!(w.sql("SELECT status, state FROM orders WHERE id > 3 ORDER BY id"), "paid\tpaid\ngone\tgone\ngone\tgone\npaid\tpaid\nHAPPY \tNULL");
+        assert_eq!(
+            w.sql("SELECT status, state FROM orders WHERE id > 3 ORDER BY id"),
+            "paid\tpaid\ngone\tgone\ngone\tgone\npaid\tpaid\nHAPPY \tNULL"
+        );
         w.sql("UPDATE orders SET status = 'gone' WHERE id = 4; UPDATE orders SET state = 'new' WHERE id = 5; UPDATE orders SET note = 'x' WHERE id = 1; UPDATE orders SET status = 'oops' WHERE id = 6");
-        assert_eq!(w.sql("SELECT id, status, state FROM orders WHERE id IN (1, 4, 5, 6) ORDER BY id"), "1\tnew\tnew\n4\tgone\tgone\n5\tnew\tnew\n6\toops\tNULL");
+        assert_eq!(
+            w.sql("SELECT id, status, state FROM orders WHERE id IN (1, 4, 5, 6) ORDER BY id"),
+            "1\tnew\tnew\n4\tgone\tgone\n5\tnew\tnew\n6\toops\tNULL"
+        );
         // Our own session is left alone.
         w.sql(&format!("SET @sete_by = '{}'; UPDATE orders SET state = NULL WHERE id = 1", r.names.marker));
         assert_eq!(w.sql("SELECT state IS NULL FROM orders WHERE id = 1"), "1");
@@ -163,7 +171,13 @@ async fn a_plan_goes_through_all_its_actions_and_the_triggers_keep_both_columns_
 async fn a_swap_exchanges_the_names_and_the_triggers_and_back() {
     for server in shared() {
         let setup = "CREATE TABLE orders (id INT PRIMARY KEY, cents INT NOT NULL DEFAULT 100)";
-        let plan = change("orders", "cents", "euros", "decimal(10,2)", "forward = \"cents / 100\"\nreverse = \"round(euros * 100)\"\n[read_switch]\nmode = \"swap\"\n");
+        let plan = change(
+            "orders",
+            "cents",
+            "euros",
+            "decimal(10,2)",
+            "forward = \"cents / 100\"\nreverse = \"round(euros * 100)\"\n[read_switch]\nmode = \"swap\"\n",
+        );
         let mut w = World::new(server, setup, &plan).await;
         w.apply(Ddl::AddColumn).await;
         w.apply(Ddl::InstallSync { watch: false }).await;
@@ -191,8 +205,18 @@ async fn a_swap_exchanges_the_names_and_the_triggers_and_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_unique_key_a_default_lets_inserts_leave_the_old_column_out() {
     for server in shared() {
-        for (ty, new_type, value) in [("INT NOT NULL", "bigint", "7"), ("TEXT NOT NULL", "varchar(50)", "'x'"), ("ENUM('a','b') NOT NULL COMMENT 'it''s'", "varchar(5)", "'b'"), ("DATETIME(3) NOT NULL", "date", "'2026-01-02'")] {
-            let mut w = World::new(server, &format!("CREATE TABLE t (id INT PRIMARY KEY, v {ty}, KEY k (id, v{}))", if ty.starts_with("TEXT") { "(9)" } else { "" }), &change("t", "v", "v2", new_type, "")).await;
+        for (ty, new_type, value) in [
+            ("INT NOT NULL", "bigint", "7"),
+            ("TEXT NOT NULL", "varchar(50)", "'x'"),
+            ("ENUM('a','b') NOT NULL COMMENT 'it''s'", "varchar(5)", "'b'"),
+            ("DATETIME(3) NOT NULL", "date", "'2026-01-02'"),
+        ] {
+            let mut w = World::new(
+                server,
+                &format!("CREATE TABLE t (id INT PRIMARY KEY, v {ty}, KEY k (id, v{}))", if ty.starts_with("TEXT") { "(9)" } else { "" }),
+                &change("t", "v", "v2", new_type, ""),
+            )
+            .await;
             w.sql(&format!("INSERT INTO t VALUES (1, {value})"));
             w.apply(Ddl::AddColumn).await;
             w.sql("UPDATE t SET v2 = v");

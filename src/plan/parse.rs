@@ -8,8 +8,8 @@ use super::fault::{Fault, Notes};
 use super::section::Section;
 use super::value::{self, count, one_of, rate};
 use super::{
-    Backfill, Change, Ddl, DefaultPart, Drop, DropRebuild, DualWrite, DualWriteMode, EngineKind, Kind, OnBadRow, Plan, Problem, ReadSwitch, StopWrites, Structure,
-    SwitchMode, Throttle, UserTriggers, Validate, WalkChoice,
+    Backfill, Change, Ddl, DefaultPart, Drop, DropRebuild, DualWrite, DualWriteMode, EngineKind, Kind, OnBadRow, Plan, Problem, ReadSwitch,
+    StopWrites, Structure, SwitchMode, Throttle, UserTriggers, Validate, WalkChoice,
 };
 use super::{duration, names, password, unknown};
 
@@ -243,7 +243,10 @@ fn drop(s: &mut Section, engine: Option<EngineKind>) -> Drop {
     s.check(&["hide"], !(postgres && drop.hide.is_some()), fault);
     let fault = Fault::new("`drop.rebuild` is for MySQL and MariaDB", "PostgreSQL drops any column in its catalog alone; take the key out");
     s.check(&["rebuild", "external"], !(postgres && (drop.rebuild == DropRebuild::External || drop.external.is_some())), fault);
-    let fault = Fault::new("`drop.rebuild` \"external\" and `drop.external` go together", "write rebuild = \"external\" and external = \"gh-ost …\", or neither");
+    let fault = Fault::new(
+        "`drop.rebuild` \"external\" and `drop.external` go together",
+        "write rebuild = \"external\" and external = \"gh-ost …\", or neither",
+    );
     s.check(&["rebuild", "external"], (drop.rebuild == DropRebuild::External) == drop.external.is_some(), fault);
     drop
 }

@@ -68,11 +68,21 @@ pub fn instant_columns(look: &Look<'_>, out: &mut Vec<Finding>) {
             }
             if look.plan.drop.rebuild == DropRebuild::Refuse {
                 let commands = handover::drop_column(&look.catalog.server.address, &look.table.name, look.old_name);
-                out.push(finding(Severity::Later(Stage::Drop), Code::NotOnline, table(look), format!("no column can be dropped in the catalog alone: {reason}. {commands}")));
+                out.push(finding(
+                    Severity::Later(Stage::Drop),
+                    Code::NotOnline,
+                    table(look),
+                    format!("no column can be dropped in the catalog alone: {reason}. {commands}"),
+                ));
             }
         }
         (None, Some((used, most))) if most - used < FEW => {
-            out.push(finding(Severity::Warning, Code::NotOnline, table(look), format!("{used} of its {most} instant changes are used; the plan takes two")));
+            out.push(finding(
+                Severity::Warning,
+                Code::NotOnline,
+                table(look),
+                format!("{used} of its {most} instant changes are used; the plan takes two"),
+            ));
         }
         _ => {}
     }

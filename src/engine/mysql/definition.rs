@@ -142,10 +142,19 @@ mod tests {
         for (text, again) in [
             ("int NOT NULL AUTO_INCREMENT", "int NOT NULL AUTO_INCREMENT"),
             ("int(10) unsigned DEFAULT '5'", "int(10) unsigned NULL DEFAULT '5'"),
-            ("varchar(20) CHARACTER SET latin1 COLLATE latin1_bin NOT NULL DEFAULT 'a''b'", "varchar(20) CHARACTER SET latin1 COLLATE latin1_bin NOT NULL DEFAULT 'a''b'"),
+            (
+                "varchar(20) CHARACTER SET latin1 COLLATE latin1_bin NOT NULL DEFAULT 'a''b'",
+                "varchar(20) CHARACTER SET latin1 COLLATE latin1_bin NOT NULL DEFAULT 'a''b'",
+            ),
             ("text NOT NULL DEFAULT (_utf8mb4'')", "text NOT NULL DEFAULT (_utf8mb4'')"),
-            ("varchar(30) DEFAULT (concat(_utf8mb4'a',_utf8mb4'b')) COMMENT 'it''s NOT NULL'", "varchar(30) NULL DEFAULT (concat(_utf8mb4'a',_utf8mb4'b')) COMMENT 'it''s NOT NULL'"),
-            ("timestamp(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3)", "timestamp(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3)"),
+            (
+                "varchar(30) DEFAULT (concat(_utf8mb4'a',_utf8mb4'b')) COMMENT 'it''s NOT NULL'",
+                "varchar(30) NULL DEFAULT (concat(_utf8mb4'a',_utf8mb4'b')) COMMENT 'it''s NOT NULL'",
+            ),
+            (
+                "timestamp(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3)",
+                "timestamp(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3)",
+            ),
             ("int DEFAULT NULL /*!80023 INVISIBLE */", "int NULL INVISIBLE"),
             ("int(11) INVISIBLE DEFAULT -1", "int(11) NULL DEFAULT -1 INVISIBLE"),
             ("enum('a','b(''') DEFAULT NULL", "enum('a','b(''') NULL"),
@@ -155,6 +164,9 @@ mod tests {
             assert_eq!(definition.to_string(), again, "{text}");
             assert_eq!(Definition::parse(again), definition, "{text}");
         }
-        assert_eq!(Definition::parse("enum('a','b') CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL").type_name, "enum('a','b') CHARACTER SET utf8mb4 COLLATE utf8mb4_bin");
+        assert_eq!(
+            Definition::parse("enum('a','b') CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL").type_name,
+            "enum('a','b') CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+        );
     }
 }

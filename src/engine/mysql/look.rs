@@ -63,7 +63,9 @@ pub async fn triggers(session: &mut Session, r: &Resolved) -> Result<Vec<Trigger
     let query = "SELECT TRIGGER_NAME, ACTION_STATEMENT, SQL_MODE, ACTION_TIMING, EVENT_MANIPULATION FROM information_schema.TRIGGERS \
                  WHERE EVENT_OBJECT_SCHEMA = ? AND EVENT_OBJECT_TABLE = ? ORDER BY EVENT_MANIPULATION, ACTION_TIMING, ACTION_ORDER";
     let rows = session.query(query, (schema, table), "looking at the triggers").await?;
-    rows.iter().map(|row| Ok(Trigger { name: get(row, 0)?, body: get(row, 1)?, sql_mode: get(row, 2)?, timing: get(row, 3)?, event: get(row, 4)? })).collect()
+    rows.iter()
+        .map(|row| Ok(Trigger { name: get(row, 0)?, body: get(row, 1)?, sql_mode: get(row, 2)?, timing: get(row, 3)?, event: get(row, 4)? }))
+        .collect()
 }
 
 /// Both triggers are there exactly as we make them, with nothing of ours beside them.
@@ -137,7 +139,8 @@ pub async fn names_are(session: &mut Session, r: &Resolved, swapped: bool) -> Re
 /// Who holds a metadata lock on the table, the oldest transaction first.
 pub async fn blockers(tx: &mut Session, r: &Resolved, ours: &[u32]) -> Result<Vec<Blocker>> {
     let (schema, table) = place(r);
-    let recorded = "SELECT 1 FROM performance_schema.setup_instruments WHERE NAME = 'wait/lock/metadata/sql/mdl' AND ENABLED = 'YES' AND @@performance_schema";
+    let recorded =
+        "SELECT 1 FROM performance_schema.setup_instruments WHERE NAME = 'wait/lock/metadata/sql/mdl' AND ENABLED = 'YES' AND @@performance_schema";
     let holds = match tx.query(recorded, (), "asking whether metadata locks are recorded").await {
         Ok(rows) if !rows.is_empty() => RECORDED,
         Ok(_) => "",

@@ -33,7 +33,10 @@ pub async fn sync(session: &mut Session, r: &Resolved) -> Result<Probe> {
     for row in rows {
         let key: Vec<Value> = values(row);
         session.batch(&marked(r), "naming ourselves").await?;
-        match session.execute(&format!("UPDATE {table} SET {new} = (\n{forward}\n){kept} WHERE {here}"), key.clone(), "filling a row for the probe").await {
+        match session
+            .execute(&format!("UPDATE {table} SET {new} = (\n{forward}\n){kept} WHERE {here}"), key.clone(), "filling a row for the probe")
+            .await
+        {
             Err(e) if e.trouble() == Trouble::BadData => continue,
             done => done?,
         };
@@ -42,7 +45,9 @@ pub async fn sync(session: &mut Session, r: &Resolved) -> Result<Probe> {
         session.batch(UNMARKED, "writing as an application does").await?;
         session.execute(&format!("UPDATE {table} SET {old} = {old}{kept} WHERE {here}"), key.clone(), "writing through the sync trigger").await?;
         let synced = session.one(&look, key, "reading the probe's row").await?;
-        let show = |row: &Row| -> Result<(String, String)> { Ok((get::<Option<String>>(row, 0)?.unwrap_or_default(), get::<Option<String>>(row, 1)?.unwrap_or_default())) };
+        let show = |row: &Row| -> Result<(String, String)> {
+            Ok((get::<Option<String>>(row, 0)?.unwrap_or_default(), get::<Option<String>>(row, 1)?.unwrap_or_default()))
+        };
         let ((wanted, _), (found, from)) = (show(&filled)?, show(&synced)?);
         return Ok(if wanted == found {
             Probe::Passed

@@ -61,7 +61,11 @@ pub fn render(home: &str, r: &Resolved, ddl: &Ddl) -> Vec<String> {
         Ddl::InstallObserver { watch } => under_lock(r, Watcher::Observer { watch: *watch }.create(r, home).into()),
         Ddl::DropSync => drop_watcher(r, Watcher::Sync { watch: true }),
         Ddl::DropObserver => drop_watcher(r, Watcher::Observer { watch: true }),
-        Ddl::BuildIndex(index) => vec![format!("{} ALGORITHM={} LOCK=NONE", index.statement("", &ident(&index.name), &table).replacen("INDEX  ", "INDEX ", 1), r.ways.in_place)],
+        Ddl::BuildIndex(index) => vec![format!(
+            "{} ALGORITHM={} LOCK=NONE",
+            index.statement("", &ident(&index.name), &table).replacen("INDEX  ", "INDEX ", 1),
+            r.ways.in_place
+        )],
         Ddl::DropIndex(index) => vec![alter(r, &format!("DROP INDEX {}", ident(&index.name)), r.ways.in_place)],
         Ddl::AddConstraint(spec) => add_constraint(r, spec),
         Ddl::ValidateConstraint(spec) => orphans(r, spec).into_iter().collect(),
@@ -118,7 +122,9 @@ fn invisible(r: &Resolved, hidden: bool) -> String {
 fn add_constraint(r: &Resolved, spec: &ConstraintSpec) -> Vec<String> {
     let add = |definition: &str| alter(r, &format!("ADD CONSTRAINT {} {definition}", ident(&spec.name)), r.ways.in_place);
     match &spec.rule {
-        Rule::ForeignKey(definition) => vec!["SET SESSION foreign_key_checks = 0".to_string(), add(definition), "SET SESSION foreign_key_checks = 1".to_string()],
+        Rule::ForeignKey(definition) => {
+            vec!["SET SESSION foreign_key_checks = 0".to_string(), add(definition), "SET SESSION foreign_key_checks = 1".to_string()]
+        }
         Rule::Check(definition) => vec![add(definition)],
         Rule::NotNull(side) => vec![add(&format!("CHECK ({} IS NOT NULL)", ident(&r.column(*side).name)))],
     }
@@ -159,7 +165,9 @@ fn set_not_null(r: &Resolved, side: Side) -> String {
 fn drop_not_null(r: &Resolved, side: Side) -> String {
     match (side, &r.ways.relaxed) {
         (Side::Old, Some(default)) => modify(r, &r.old, &Change { not_null: None, default: Some(Some(default)) }, "INSTANT"),
-        (side, _) => modify(r, r.column(side), &Change { not_null: Some(false), default: None }, if r.ways.null_instantly { "INSTANT" } else { REBUILD }),
+        (side, _) => {
+            modify(r, r.column(side), &Change { not_null: Some(false), default: None }, if r.ways.null_instantly { "INSTANT" } else { REBUILD })
+        }
     }
 }
 
@@ -201,7 +209,9 @@ pub fn cost(r: &Resolved, ddl: &Ddl) -> Cost {
     let on = |mode: &'static str, class, online| Cost { locks: vec![(table.clone(), mode)], class, online, queues: true };
     let in_catalog = on(EXCLUSIVE, CostClass::Catalog, false);
     match ddl {
-        Ddl::InstallSync { .. } | Ddl::InstallObserver { .. } | Ddl::DropSync | Ddl::DropObserver | Ddl::SwapNames { .. } => on("LOCK TABLES WRITE", CostClass::Catalog, false),
+        Ddl::InstallSync { .. } | Ddl::InstallObserver { .. } | Ddl::DropSync | Ddl::DropObserver | Ddl::SwapNames { .. } => {
+            on("LOCK TABLES WRITE", CostClass::Catalog, false)
+        }
         Ddl::BuildIndex(_) => on(EXCLUSIVE_AT_ENDS, CostClass::Index, true),
         Ddl::SetNotNull(Side::Old) if r.old.not_null => in_catalog,
         Ddl::SetNotNull(_) => on(EXCLUSIVE_AT_ENDS, CostClass::Rebuild, true),

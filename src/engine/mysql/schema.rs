@@ -102,7 +102,11 @@ fn not_got(error: Error, r: &Resolved, ddl: &Ddl, timeout: Duration, took: Durat
     match error.trouble() {
         Trouble::LockTimeout if long => Error::new(
             Code::BuildLost,
-            format!("{:.0} s of work on {} were lost: a transaction that began meanwhile held the table when the lock was needed again at the end", took.as_secs_f64(), r.table),
+            format!(
+                "{:.0} s of work on {} were lost: a transaction that began meanwhile held the table when the lock was needed again at the end",
+                took.as_secs_f64(),
+                r.table
+            ),
         ),
         Trouble::LockTimeout | Trouble::Deadlock => Error::LockNotGot { relation: r.table.to_string(), patience: timeout, blocker: None },
         _ => error,
@@ -172,7 +176,10 @@ impl MySql {
     async fn swap(&self, session: &mut Session, r: &Resolved, swapped: bool) -> Result<()> {
         if look::names_are(session, r, swapped).await? {
             // A server that went down between the names and the triggers: rows written since then have reached one column only.
-            return Err(Error::new(Code::SyncBroken, format!("the names on {} are exchanged, but the sync triggers are not as they should be", r.table)));
+            return Err(Error::new(
+                Code::SyncBroken,
+                format!("the names on {} are exchanged, but the sync triggers are not as they should be", r.table),
+            ));
         }
         let all = render::render(self.database(), r, &Ddl::SwapNames { swapped });
         let Err(refused) = session.batch(&all.join(";\n"), &format!("swapping the names on {}", r.table)).await else { return Ok(()) };

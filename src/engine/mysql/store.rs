@@ -53,7 +53,10 @@ fn timestamp(micros: i64) -> Result<Timestamp> {
 
 /// Read by everybody who can connect.
 fn lease_sql() -> String {
-    format!("SELECT token, holder, {}, until > SYSDATE(6) AND IS_USED_LOCK(COALESCE(mark, 'sete-none')) <=> session FROM sete_lease WHERE plan_id = ?", micros("until"))
+    format!(
+        "SELECT token, holder, {}, until > SYSDATE(6) AND IS_USED_LOCK(COALESCE(mark, 'sete-none')) <=> session FROM sete_lease WHERE plan_id = ?",
+        micros("until")
+    )
 }
 
 fn lease_of(row: &Row) -> Result<Option<Lease>> {

@@ -25,12 +25,19 @@ pub(super) async fn translate(
     let of_time = |ty: &Option<String>| ty.as_deref().is_some_and(|ty| matches!(type_word(ty).as_str(), "datetime" | "timestamp"));
     if !is_constant(default) && !mapped_by_user && of_time(&frame.old_type) && of_time(&frame.new_type) {
         // The fraction must be the column's own.
-        let digits = frame.new_type.as_deref().and_then(|ty| ty.split_once('(')).map_or(String::new(), |(_, rest)| format!("({}", rest.split(')').next().unwrap_or_default()) + ")");
+        let digits = frame
+            .new_type
+            .as_deref()
+            .and_then(|ty| ty.split_once('('))
+            .map_or(String::new(), |(_, rest)| format!("({}", rest.split(')').next().unwrap_or_default()) + ")");
         let now = format!("CURRENT_TIMESTAMP{digits}");
         return Ok(Ok(if on_update.is_some() { format!("{now} ON UPDATE {now}") } else { now }));
     }
     if !is_constant(default) || on_update.is_some() {
-        return Ok(Err(format!("the default {} is not a constant, so `forward` can't be applied to it beforehand", with_update(default.to_string()))));
+        return Ok(Err(format!(
+            "the default {} is not a constant, so `forward` can't be applied to it beforehand",
+            with_update(default.to_string())
+        )));
     }
     if let Some(other) = forward.reads.iter().find(|column| **column != frame.from) {
         return Ok(Err(format!("`forward` reads {other} too, which a default can't")));
@@ -71,7 +78,9 @@ pub(super) fn harmless(type_name: &str, mariadb: bool) -> Option<String> {
         // Its first member.
         "enum" => format!("'{}'", type_name.split_once("('")?.1.split_once("'")?.0),
         // MySQL takes them as an expression only.
-        "tinytext" | "text" | "mediumtext" | "longtext" | "tinyblob" | "blob" | "mediumblob" | "longblob" => if mariadb { "''" } else { "('')" }.to_string(),
+        "tinytext" | "text" | "mediumtext" | "longtext" | "tinyblob" | "blob" | "mediumblob" | "longblob" => {
+            if mariadb { "''" } else { "('')" }.to_string()
+        }
         _ => return None,
     })
 }

@@ -29,7 +29,8 @@ pub(super) async fn read(session: &mut Session, name: &TableName, table: &Table,
     }
     let schema = name.schema.as_deref().unwrap_or_default();
     // A trigger of the table itself names the column as NEW.… or OLD.…, without the table.
-    let own = "SELECT TRIGGER_NAME, ACTION_STATEMENT FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = ? AND EVENT_OBJECT_TABLE = ? ORDER BY 1";
+    let own =
+        "SELECT TRIGGER_NAME, ACTION_STATEMENT FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = ? AND EVENT_OBJECT_TABLE = ? ORDER BY 1";
     for row in session.query(own, (schema, &name.name), "looking through the triggers").await? {
         let (trigger, text): (String, String) = (get(&row, 0)?, get(&row, 1)?);
         if !trigger.starts_with(OURS) && mentions(&text, old) {
@@ -37,10 +38,30 @@ pub(super) async fn read(session: &mut Session, name: &TableName, table: &Table,
         }
     }
     let texts = [
-        (DependentKind::View, "SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME), VIEW_DEFINITION FROM information_schema.VIEWS", "TABLE_SCHEMA", "VIEW_DEFINITION"),
-        (DependentKind::Trigger, "SELECT CONCAT(TRIGGER_SCHEMA, '.', TRIGGER_NAME), ACTION_STATEMENT FROM information_schema.TRIGGERS", "TRIGGER_SCHEMA", "ACTION_STATEMENT"),
-        (DependentKind::Routine, "SELECT CONCAT(ROUTINE_SCHEMA, '.', ROUTINE_NAME), ROUTINE_DEFINITION FROM information_schema.ROUTINES", "ROUTINE_SCHEMA", "ROUTINE_DEFINITION"),
-        (DependentKind::Event, "SELECT CONCAT(EVENT_SCHEMA, '.', EVENT_NAME), EVENT_DEFINITION FROM information_schema.EVENTS", "EVENT_SCHEMA", "EVENT_DEFINITION"),
+        (
+            DependentKind::View,
+            "SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME), VIEW_DEFINITION FROM information_schema.VIEWS",
+            "TABLE_SCHEMA",
+            "VIEW_DEFINITION",
+        ),
+        (
+            DependentKind::Trigger,
+            "SELECT CONCAT(TRIGGER_SCHEMA, '.', TRIGGER_NAME), ACTION_STATEMENT FROM information_schema.TRIGGERS",
+            "TRIGGER_SCHEMA",
+            "ACTION_STATEMENT",
+        ),
+        (
+            DependentKind::Routine,
+            "SELECT CONCAT(ROUTINE_SCHEMA, '.', ROUTINE_NAME), ROUTINE_DEFINITION FROM information_schema.ROUTINES",
+            "ROUTINE_SCHEMA",
+            "ROUTINE_DEFINITION",
+        ),
+        (
+            DependentKind::Event,
+            "SELECT CONCAT(EVENT_SCHEMA, '.', EVENT_NAME), EVENT_DEFINITION FROM information_schema.EVENTS",
+            "EVENT_SCHEMA",
+            "EVENT_DEFINITION",
+        ),
     ];
     for (kind, select, schema_column, text_column) in texts {
         // The server looks for the name first: there may be thousands of texts.

@@ -26,7 +26,8 @@ pub(super) async fn read(session: &mut Session, frame: &Frame, expr: &Expr, forw
         Ok(()) => frame.type_of_result(session, &over).await?,
         Err(message) => Err(message),
     };
-    let (source, source_type, target_type) = if forward { (&frame.from, &frame.old_type, &frame.new_type) } else { (&frame.to, &frame.new_type, &frame.old_type) };
+    let (source, source_type, target_type) =
+        if forward { (&frame.from, &frame.old_type, &frame.new_type) } else { (&frame.to, &frame.new_type, &frame.old_type) };
     let plain = plain_column(&text).is_some_and(|column| column == source.to_lowercase());
     let safe = match (source_type, target_type) {
         (Some(from), Some(to)) => plain && result.is_ok() && keeps_every_value(from, to),

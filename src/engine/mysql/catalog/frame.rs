@@ -72,7 +72,9 @@ impl Frame {
 
     /// The type that a SELECT over the table gives.
     pub async fn type_of_result(&self, session: &mut Session, sql: &str) -> Result<Tried<String>> {
-        let made = session.batch(&format!("CREATE TEMPORARY TABLE {RESULT} AS SELECT (\n{sql}\n) AS v FROM {TRIED} WHERE FALSE"), "trying an expression").await;
+        let made = session
+            .batch(&format!("CREATE TEMPORARY TABLE {RESULT} AS SELECT (\n{sql}\n) AS v FROM {TRIED} WHERE FALSE"), "trying an expression")
+            .await;
         if let Err(message) = tried(made)? {
             return Ok(Err(message));
         }
@@ -95,7 +97,9 @@ pub(super) async fn forget(session: &mut Session) -> Result<()> {
 pub(super) fn tried<T>(result: Result<T>) -> Result<Tried<T>> {
     match result {
         Ok(value) => Ok(Ok(value)),
-        Err(Error::Database { trouble, message, .. }) if !trouble.passes() && !matches!(trouble, Trouble::Rights | Trouble::ReadOnly) => Ok(Err(message)),
+        Err(Error::Database { trouble, message, .. }) if !trouble.passes() && !matches!(trouble, Trouble::Rights | Trouble::ReadOnly) => {
+            Ok(Err(message))
+        }
         Err(e) => Err(e),
     }
 }
@@ -112,7 +116,8 @@ async fn complete(session: &mut Session, type_name: String, collation: Option<St
     let query = "SELECT CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE COLLATION_NAME = ?";
     let row = session.query(query, (&collation,), "reading a collation").await?;
     // MariaDB names some of them without the character set in front.
-    let charset = row.first().map(|row| get::<String>(row, 0)).transpose()?.unwrap_or_else(|| collation.split('_').next().unwrap_or_default().to_string());
+    let charset =
+        row.first().map(|row| get::<String>(row, 0)).transpose()?.unwrap_or_else(|| collation.split('_').next().unwrap_or_default().to_string());
     Ok(format!("{type_name} CHARACTER SET {charset} COLLATE {collation}"))
 }
 
@@ -121,7 +126,8 @@ async fn complete(session: &mut Session, type_name: String, collation: Option<St
 pub(super) async fn named(session: &mut Session, text: &str, old_type: Option<&str>, table_collation: &str) -> Result<Option<String>> {
     let lower = text.to_lowercase();
     let says = ["collate", "character set", "charset", " binary", "ascii", "unicode"].iter().any(|word| lower.contains(word));
-    let inherited = old_type.and_then(|ty| ty.split_once(" COLLATE ")).map(|(_, collation)| collation.to_string()).unwrap_or_else(|| table_collation.to_string());
+    let inherited =
+        old_type.and_then(|ty| ty.split_once(" COLLATE ")).map(|(_, collation)| collation.to_string()).unwrap_or_else(|| table_collation.to_string());
     forget(session).await?;
     let options = if says || inherited.is_empty() { String::new() } else { format!(" COLLATE={inherited}") };
     let made = session.batch(&format!("CREATE TEMPORARY TABLE {TRIED} (v {text} NULL) ENGINE=InnoDB{options}"), "trying the new type").await;

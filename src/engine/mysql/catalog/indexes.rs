@@ -34,9 +34,20 @@ pub(super) async fn read(session: &mut Session, name: &TableName) -> Result<Vec<
     for row in session.query(&query, (name.schema.as_deref().unwrap_or_default(), &name.name), "reading the indexes").await? {
         let index: String = get(&row, 0)?;
         if out.last().is_none_or(|last| last.name != index) {
-            out.push(Found { name: index, unique: get(&row, 1)?, kind: get(&row, 2)?, ignored: get::<Option<bool>>(&row, 3)?.unwrap_or(false), parts: Vec::new() });
+            out.push(Found {
+                name: index,
+                unique: get(&row, 1)?,
+                kind: get(&row, 2)?,
+                ignored: get::<Option<bool>>(&row, 3)?.unwrap_or(false),
+                parts: Vec::new(),
+            });
         }
-        let part = Part { column: get(&row, 4)?, length: get(&row, 5)?, descending: get::<Option<bool>>(&row, 6)?.unwrap_or(false), expression: get(&row, 7)? };
+        let part = Part {
+            column: get(&row, 4)?,
+            length: get(&row, 5)?,
+            descending: get::<Option<bool>>(&row, 6)?.unwrap_or(false),
+            expression: get(&row, 7)?,
+        };
         if let Some(last) = out.last_mut() {
             last.parts.push(part);
         }
@@ -49,7 +60,11 @@ pub(super) async fn read(session: &mut Session, name: &TableName) -> Result<Vec<
 pub(super) fn clustered(indexes: &[Found], columns: &[Column], changing: [&str; 2]) -> Option<Key> {
     let column = |part: &Part| columns.iter().find(|c| Some(&c.name) == part.column.as_ref() && part.length.is_none());
     let usable = |index: &&Found| index.unique && index.kind == "BTREE" && index.parts.iter().all(|p| column(p).is_some_and(|c| c.not_null));
-    let index = indexes.iter().find(|i| i.name == "PRIMARY").filter(usable).or_else(|| indexes.iter().find(|i| usable(i) && !changing.iter().any(|c| i.covers(c))))?;
+    let index = indexes
+        .iter()
+        .find(|i| i.name == "PRIMARY")
+        .filter(usable)
+        .or_else(|| indexes.iter().find(|i| usable(i) && !changing.iter().any(|c| i.covers(c))))?;
     let columns = index.parts.iter().filter_map(column).map(|c| (c.name.clone(), c.type_name.clone())).collect();
     Some(Key { name: index.name.clone(), primary: index.name == "PRIMARY", columns })
 }
@@ -101,7 +116,8 @@ impl Found {
         if let Some(text) = self.parts.iter().find_map(|p| p.expression.as_ref()) {
             return Err(format!("it is over an expression, {text}, and such an index is built while writes wait"));
         }
-        let needs_length = matches!(type_word(new_type).as_str(), "tinytext" | "text" | "mediumtext" | "longtext" | "tinyblob" | "blob" | "mediumblob" | "longblob");
+        let needs_length =
+            matches!(type_word(new_type).as_str(), "tinytext" | "text" | "mediumtext" | "longtext" | "tinyblob" | "blob" | "mediumblob" | "longblob");
         let takes_length = needs_length || matches!(type_word(new_type).as_str(), "char" | "varchar" | "binary" | "varbinary");
         let mut parts = Vec::new();
         for part in &self.parts {

@@ -34,7 +34,8 @@ pub async fn read(session: &mut Session, plan: &Plan, mapping: &Mapping, origin:
         session.batch("SET SESSION information_schema_stats_expiry = 0", "asking for fresh statistics").await?;
     }
     let server = server::read(session, home, place).await?;
-    let nothing = || Expression { sql: String::new(), reads: Vec::new(), result: Err("there is no such table".into()), assignable: false, safe: false };
+    let nothing =
+        || Expression { sql: String::new(), reads: Vec::new(), result: Err("there is no such table".into()), assignable: false, safe: false };
     let Some(mut found) = table::read(session, &name).await? else {
         return Ok(Catalog { server, table: None, new_type: None, forward: nothing(), reverse: nothing() });
     };
@@ -123,7 +124,11 @@ fn follows_the_column(table: &crate::engine::catalog::Table, constraints: &const
     let mut out = Vec::new();
     for name in [&mapping.old, &mapping.new] {
         let checks = constraints.checks_over(name).into_iter().map(|c| (DependentKind::Check, c.name));
-        let generated = table.columns.iter().filter(|c| c.generated && dependents::mentions(&c.definition, name)).map(|c| (DependentKind::GeneratedColumn, c.name.clone()));
+        let generated = table
+            .columns
+            .iter()
+            .filter(|c| c.generated && dependents::mentions(&c.definition, name))
+            .map(|c| (DependentKind::GeneratedColumn, c.name.clone()));
         out.extend(checks.chain(generated).map(|(kind, name)| Rebuild { kind, name, statements: reason(kind.words()) }));
     }
     out

@@ -64,7 +64,8 @@ pub(super) async fn read(session: &mut Session, name: &TableName) -> Result<Opti
     table.leaves = vec![Leaf { id, file: 0, name: name.clone(), rows, pages: 0, key: None, foreign: false }];
     table.partition_key = partition_key(session, &name, &table.columns).await?;
     innodb.auto_increment = table.columns.iter().find(|c| c.identity).map(|c| c.name.clone());
-    innodb.stored_columns = table.columns.iter().filter(|c| c.generated && c.definition.to_uppercase().contains(" STORED")).map(|c| c.name.clone()).collect();
+    innodb.stored_columns =
+        table.columns.iter().filter(|c| c.generated && c.definition.to_uppercase().contains(" STORED")).map(|c| c.name.clone()).collect();
     innodb.zero_dates = table.columns.iter().filter(|c| c.default.as_ref().is_some_and(|d| d.contains("-00"))).map(|c| c.name.clone()).collect();
     innodb.row_versions = row_versions(session, &name).await?;
     Ok(Some(Found { table, innodb, text, collation }))
