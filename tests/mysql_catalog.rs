@@ -6,6 +6,7 @@ mod support;
 
 use std::time::Duration;
 
+use mysql_async::prelude::Queryable;
 use sete::change::mapping;
 use sete::engine::catalog::{Catalog, DependentKind, Table};
 use sete::engine::mysql::MySql;
@@ -76,7 +77,7 @@ impl World {
             panic!("{ddl:?} on {}: {e}\n{}", self.server.sql("mysql", "SELECT VERSION()"), self.engine.render(&r, &ddl).join(";\n"))
         });
         let r = self.resolved().await;
-        assert!(self.engine.present(&r, &ddl).await.unwrap(), "{ddl:?} is not there\n{}", self.sql(&format!("SHOW CREATE TABLE {}", r.table.name)));
+        assert!(self.engine.present(&r, &ddl).await.unwrap(), "{ddl:?} is not there\n{}", self.engine.render(&r, &ddl).join(";\n"));
     }
 
     async fn try_apply(&self, r: &Resolved, ddl: &Ddl) -> Result<(), Error> {
@@ -223,7 +224,10 @@ async fn without_a_unique_key_a_default_lets_inserts_leave_the_old_column_out() 
             let before = w.sql("SHOW CREATE TABLE t");
             let r = w.resolved().await;
             assert!(r.ways.relaxed.is_some());
-            assert!(matches!(w.engine.probe_insert(&r).await.unwrap(), Probe::Failed(_)), "{ty}");
+            // An ENUM's first member is its default where it has none.
+            if !ty.starts_with("ENUM") {
+                assert!(matches!(w.engine.probe_insert(&r).await.unwrap(), Probe::Failed(_)), "{ty}");
+            }
             w.apply(Ddl::DropNotNull(Side::Old)).await;
             let r = w.resolved().await;
             assert_eq!(w.engine.probe_insert(&r).await.unwrap(), Probe::Passed, "{ty}");
@@ -231,7 +235,9 @@ async fn without_a_unique_key_a_default_lets_inserts_leave_the_old_column_out() 
             w.apply(Ddl::HideOldColumn).await;
             w.apply(Ddl::ShowOldColumn).await;
             w.apply(Ddl::SetNotNull(Side::Old)).await;
-            assert_eq!(w.sql("SHOW CREATE TABLE t"), before);
+            // The server writes a collation out once it was named.
+            let plain = |text: &str| text.split(" CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci").collect::<String>();
+            assert_eq!(plain(&w.sql("SHOW CREATE TABLE t")), plain(&before));
             w.apply(Ddl::DropNotNull(Side::Old)).await;
             w.apply(Ddl::DropOldColumn).await;
         }
@@ -246,7 +252,7 @@ async fn the_observer_tells_one_sided_writes_from_good_ones() {
         w.apply(Ddl::AddColumn).await;
         w.apply(Ddl::InstallObserver { watch: false }).await;
         w.sql("INSERT INTO orders (status, state) VALUES ('new', 'new'), ('paid', 'paid'); UPDATE orders SET status = 'gone', state = 'gone' WHERE id = 1");
-        assert_eq!(w.sql("SELECT COUNT(*) FROM sete_write"), "3");
+        assert_eq!(w.sql("SELECT SUM(n) FROM sete_writes"), "3");
         w.sql("INSERT INTO orders (status) VALUES ('new'); UPDATE orders SET state = 'paid' WHERE id = 1; INSERT INTO orders (status, state) VALUES ('new', 'paid')");
         assert_eq!(w.sql("SELECT wrote_only FROM sete_stray_write ORDER BY id"), "status\nstate\nstatus and state, unequal");
         w.apply(Ddl::InstallObserver { watch: true }).await;
@@ -301,5 +307,148 @@ async fn a_foreign_key_is_added_without_a_copy_and_its_rows_are_looked_through()
         w.sql("UPDATE t SET pb = pa");
         w.try_apply(&r, &check).await.unwrap();
         w.apply(Ddl::DropOldColumn).await;
+    }
+}
+
+/// What preflight says of a table, without what it says of every one.
+async fn said(server: &'static Server, setup: &str, plan: &str) -> Vec<(Code, Severity, String)> {
+    let w = World::new(server, setup, plan).await;
+    let always = [Code::InsertSelect];
+    w.findings().await.into_iter().filter(|f| !always.contains(&f.code)).map(|f| (f.code, f.severity, format!("{}: {}", f.subject, f.message))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_would_break_or_block_is_said_before_anything_is_done() {
+    let plain = change("t", "v", "w", "bigint", "");
+    let cases: &[(&str, &str, &[(Code, Severity, &str)])] = &[
+        ("CREATE TABLE t (id INT PRIMARY KEY, v INT)", &plain, &[]),
+        ("CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE=MyISAM", &plain, &[(Code::NotInnoDb, Severity::Blocker, "it is in MyISAM")]),
+        ("CREATE TABLE t (v INT)", &plain, &[(Code::NoKey, Severity::Blocker, "neither a primary key")]),
+        ("CREATE VIEW t AS SELECT 1 AS v", &plain, &[(Code::NotATable, Severity::Blocker, "it is a view")]),
+        ("CREATE TABLE t (id INT PRIMARY KEY, v INT) ROW_FORMAT=COMPRESSED", &plain, &[
+            (Code::NotOnline, Severity::Blocker, "COMPRESSED"),
+            (Code::NotOnline, Severity::Later(Stage::Drop), "gh-ost --host='127.0.0.1'"),
+        ]),
+        ("CREATE TABLE t (id INT PRIMARY KEY, v INT, x TEXT, FULLTEXT ft (x))", &plain, &[
+            (Code::NotOnline, Severity::Blocker, "FULLTEXT index ft"),
+            (Code::NotOnline, Severity::Later(Stage::Drop), "pt-online-schema-change --alter 'DROP COLUMN `v`'"),
+        ]),
+        ("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)", &change("t", "id", "id2", "bigint", ""), &[
+            (Code::KeyColumn, Severity::Blocker, "spirit --host='127.0.0.1'"),
+            (Code::GeneratedColumn, Severity::Blocker, "identity"),
+                (Code::StructureByHand, Severity::Later(Stage::Validate), "index PRIMARY"),
+        ]),
+        // Case 2.
+        ("CREATE TABLE t (id INT PRIMARY KEY, v INT, w BIGINT NOT NULL DEFAULT 0)", &plain, &[(Code::NewColumnFilled, Severity::Blocker, "it has the default")]),
+        ("CREATE TABLE t (id INT PRIMARY KEY, v INT, w INT)", &plain, &[(Code::NewColumnType, Severity::Blocker, "the plan says bigint")]),
+        // Case 22.
+        ("CREATE TABLE t (id INT PRIMARY KEY, v INT, g INT GENERATED ALWAYS AS (v + 1) VIRTUAL, tv INT);
+          CREATE VIEW vw AS SELECT id, v FROM t;
+          CREATE TABLE other (id INT);
+          CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET NEW.tv = NEW.v;
+          CREATE TRIGGER elsewhere BEFORE INSERT ON other FOR EACH ROW UPDATE t SET v = 1;
+          CREATE TRIGGER innocent BEFORE DELETE ON other FOR EACH ROW SET @t = 'v';
+          CREATE PROCEDURE p() UPDATE t SET v = v + 1;
+          CREATE EVENT ev ON SCHEDULE EVERY 1 DAY DISABLE DO DELETE FROM t WHERE v = 0", &plain, &[
+            (Code::Dependent, Severity::Later(Stage::Drop), "generated column g"),
+            (Code::Dependent, Severity::Later(Stage::Drop), "trigger tr: "),
+            (Code::Dependent, Severity::Later(Stage::Drop), ".vw: "),
+            (Code::Dependent, Severity::Later(Stage::Drop), ".elsewhere: "),
+            (Code::Dependent, Severity::Later(Stage::Drop), "stored routine"),
+            (Code::Dependent, Severity::Later(Stage::Drop), "event"),
+        ]),
+        ("CREATE TABLE t (id INT PRIMARY KEY, v INT, CHECK (v > 0))", &plain, &[(Code::StructureByHand, Severity::Later(Stage::Validate), "a CHECK by a copy")]),
+        ("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), x INT)", &change("t", "v", "w", "varchar(30)", "forward = \"upper(v\""), &[(Code::ExpressionInvalid, Severity::Blocker, "syntax")]),
+        ("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), x INT)", &change("t", "v", "w", "varchar(30)", "forward = \"max(v)\""), &[(Code::ExpressionInvalid, Severity::Blocker, "group function")]),
+        ("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), x INT)", &change("t", "v", "w", "varchar(30)", "forward = \"concat(v, nosuch)\""), &[(Code::ExpressionInvalid, Severity::Blocker, "nosuch")]),
+        ("CREATE TABLE t (id INT PRIMARY KEY, v INT)", &change("t", "v", "w", "integr", ""), &[(Code::TypeMissing, Severity::Blocker, "no column can be of this type")]),
+        // Case 23.
+        ("CREATE TABLE t (id INT PRIMARY KEY, v BIGINT)", &change("t", "v", "w", "bigint unsigned", ""), &[(Code::LossyReverse, Severity::Warning, "may fail for")]),
+        ("CREATE TABLE p (id INT PRIMARY KEY); CREATE TABLE t (id INT PRIMARY KEY, v INT, FOREIGN KEY f (v) REFERENCES p (id) ON UPDATE CASCADE)", &change("t", "v", "w", "int", ""), &[(Code::Cascade, Severity::Blocker, "ON UPDATE CASCADE changes v")]),
+        ("CREATE TABLE p (id INT PRIMARY KEY); CREATE TABLE t (id INT PRIMARY KEY, v INT, FOREIGN KEY f (v) REFERENCES p (id))", &plain, &[(Code::StructureByHand, Severity::Later(Stage::Validate), "another type than bigint")]),
+        ("CREATE TABLE t (id INT PRIMARY KEY, v INT, u INT); CREATE TRIGGER touch BEFORE UPDATE ON t FOR EACH ROW SET NEW.u = 1", &plain, &[(Code::UserTrigger, Severity::Blocker, "BEFORE UPDATE")]),
+        ("CREATE TABLE t (id INT, v INT NOT NULL, PRIMARY KEY (id, v)) PARTITION BY HASH (v) PARTITIONS 2", &plain, &[(Code::KeyColumn, Severity::Blocker, "primary key"), (Code::PartitionKey, Severity::Blocker, "(v)"), (Code::StructureByHand, Severity::Later(Stage::Validate), "index PRIMARY")]),
+        ("CREATE TABLE t (id INT PRIMARY KEY, v INT); CREATE INDEX i ON t (v); CREATE TABLE c (r INT, FOREIGN KEY cf (r) REFERENCES t (v))", &plain, &[(Code::Dependent, Severity::Later(Stage::Drop), "foreign key")]),
+    ];
+    for server in shared() {
+        // MySQL refuses a foreign key to a column without a unique key by default; that is a setting.
+        for (setup, plan, wanted) in cases {
+            let setup = if server.is_mariadb() { setup.to_string() } else { format!("SET restrict_fk_on_non_standard_key = 0; {setup}") };
+            let said = said(server, &setup, plan).await;
+            let lossy = |code: Code| code == Code::LossyReverse && !wanted.iter().any(|w| w.0 == code);
+            let said: Vec<_> = said.into_iter().filter(|(code, _, _)| !lossy(*code)).collect();
+            let fits = said.len() == wanted.len() && wanted.iter().all(|(code, severity, text)| said.iter().any(|s| s.0 == *code && s.1 == *severity && s.2.contains(text)));
+            assert!(fits, "{setup}\n{plan}\nwanted {wanted:?}\nsaid {said:#?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_budget_of_row_versions_is_read_and_a_refusal_is_an_answer() {
+    for server in shared().iter().filter(|s| !s.is_mariadb()) {
+        let mut w = World::new(server, "CREATE TABLE t (id INT PRIMARY KEY, v INT)", &change("t", "v", "w", "bigint", "")).await;
+        let r = w.resolved().await;
+        w.origin = None;
+        let budget = table(&w.look().await).innodb.as_ref().unwrap().row_versions.unwrap();
+        assert_eq!(budget.0, 0);
+        let alters: String = (0..budget.1).map(|n| format!("ALTER TABLE t ADD COLUMN c{n} INT, ALGORITHM=INSTANT;")).collect();
+        w.sql(&alters);
+        assert_eq!(table(&w.look().await).innodb.as_ref().unwrap().row_versions, Some((budget.1, budget.1)));
+        let found = w.findings().await;
+        assert!(found.iter().any(|f| f.code == Code::NotOnline && f.blocks() && f.message.contains("used up")), "{found:?}");
+        let refused = w.try_apply(&r, &Ddl::AddColumn).await.unwrap_err();
+        assert_eq!(refused.code(), Code::NotOnline, "{refused}");
+        assert!(!w.sql("SHOW CREATE TABLE t").contains("`w`"), "nothing was rebuilt in silence");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_reader_is_named_and_not_queued_behind() {
+    for server in shared() {
+        let mut w = World::new(server, "CREATE TABLE t (id INT PRIMARY KEY, v INT)", &change("t", "v", "w", "bigint", "")).await;
+        w.sql("INSERT INTO t VALUES (1, 1)");
+        let r = w.resolved().await;
+        let mut reader = mysql_async::Conn::from_url(server.url(&w.db)).await.unwrap();
+        reader.query_drop("BEGIN; SELECT * FROM t").await.unwrap();
+        let refused = w.try_apply(&r, &Ddl::AddColumn).await.unwrap_err();
+        assert_eq!(refused.code(), Code::LockNotGot, "{refused}");
+        let found = w.engine.blockers(&r, &Ddl::AddColumn).await.unwrap();
+        assert!(!found.is_empty() && found[0].user.starts_with("root"), "{found:?}");
+        assert_eq!(found[0].certain, !server.is_mariadb());
+        reader.disconnect().await.unwrap();
+        w.apply(Ddl::AddColumn).await;
+        assert!(w.engine.blockers(&r, &Ddl::AddColumn).await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time_zones_and_lenient_modes_of_the_application_change_nothing() {
+    for server in shared() {
+        // Case 13.
+        let mut w = World::new(server, "CREATE TABLE t (id INT PRIMARY KEY, v TIMESTAMP NULL, s VARCHAR(20))", &change("t", "v", "w", "datetime", "")).await;
+        w.apply(Ddl::AddColumn).await;
+        w.apply(Ddl::InstallSync { watch: false }).await;
+        w.sql("SET time_zone = '-05:00', sql_mode = ''; INSERT INTO t (id, v) VALUES (1, '2026-01-02 03:04:05'); INSERT INTO t (id, s) VALUES (2, @@time_zone); INSERT INTO t (id, w) VALUES (3, '2026-01-02 08:04:05')");
+        assert_eq!(w.sql("SELECT w FROM t WHERE id = 1"), "2026-01-02 08:04:05");
+        assert_eq!(w.sql("SELECT s FROM t WHERE id = 2"), "-05:00");
+        assert_eq!(w.sql("SET time_zone = '-05:00'; SELECT v FROM t WHERE id = 3"), "2026-01-02 03:04:05");
+        let mut w = World::new(server, "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))", &change("t", "v", "w", "tinyint", "")).await;
+        w.apply(Ddl::AddColumn).await;
+        w.apply(Ddl::InstallSync { watch: false }).await;
+        w.sql("SET sql_mode = ''; INSERT INTO t (id, v) VALUES (1, '300'), (2, '12abc'), (3, '7'), (4, '1,234'), (5, '')");
+        assert_eq!(w.sql("SELECT v, w FROM t ORDER BY id"), "300\tNULL\n12abc\tNULL\n7\t7\n1,234\tNULL\n\tNULL");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_with_too_few_rights_is_told_which() {
+    for server in shared() {
+        let w = World::new(server, "CREATE TABLE t (id INT PRIMARY KEY, v INT)", &change("t", "v", "w", "bigint", "")).await;
+        let user = format!("u{}", w.db);
+        w.sql(&format!("CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'x'; GRANT SELECT, UPDATE, ALTER, CREATE, DROP, INDEX, CREATE TEMPORARY TABLES ON {}.* TO {user}@'127.0.0.1'", w.db));
+        let engine = MySql::new(&DbUrl::new(format!("mysql://{user}:x@127.0.0.1:{}/{}", server.port(), w.db)), "sete test").unwrap();
+        let catalog = engine.catalog(&w.plan, &mapping(&w.plan.change), None).await.unwrap();
+        let missing: Vec<_> = table(&catalog).missing_rights.iter().map(|m| m.right.as_str()).collect();
+        assert_eq!(missing, ["INSERT", "TRIGGER", "LOCK TABLES"]);
     }
 }

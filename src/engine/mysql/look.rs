@@ -2,7 +2,7 @@
 
 use super::conn::{SQL_MODE, Session, get};
 use super::definition::Definition;
-use super::sql::names_in;
+use super::sql::{ident, names_in};
 use super::sync::Watcher;
 use crate::engine::{Ddl, Side, StatementRead};
 use crate::error::{Blocker, Result, Trouble};
@@ -72,12 +72,24 @@ pub async fn triggers(session: &mut Session, r: &Resolved) -> Result<Vec<Trigger
 pub async fn stands(session: &mut Session, home: &str, r: &Resolved, watcher: Watcher) -> Result<bool> {
     let found = triggers(session, r).await?;
     let (names, bodies, all) = (watcher.names(r), watcher.bodies(r, home), watcher.all_names(r));
-    let exact = |i: usize, event: &str| {
-        found.iter().any(|t| {
-            t.name == names[i] && t.body.trim() == bodies[i].trim() && t.timing == watcher.timing() && t.event == event && same_mode(&t.sql_mode)
-        })
-    };
-    Ok(exact(0, "INSERT") && exact(1, "UPDATE") && found.iter().filter(|t| all.contains(&t.name)).count() == 2)
+    if found.iter().filter(|t| all.contains(&t.name)).count() != names.len() {
+        return Ok(false);
+    }
+    for ((name, body), event) in names.iter().zip(&bodies).zip(["INSERT", "UPDATE"]) {
+        let ours = |t: &&Trigger| t.name == *name && t.timing == watcher.timing() && t.event == event && same_mode(&t.sql_mode);
+        let Some(trigger) = found.iter().find(ours) else { return Ok(false) };
+        if trigger.body.trim() != body.trim() && !original(session, r, name).await?.trim_end().ends_with(body.trim_end()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The statement as it was sent: in the list of triggers MySQL 9.7 garbles names that have a backtick in them.
+async fn original(session: &mut Session, r: &Resolved, name: &str) -> Result<String> {
+    let schema = ident(r.table.schema.as_deref().unwrap_or_default());
+    let row = session.one(&format!("SHOW CREATE TRIGGER {schema}.{}", ident(name)), (), "reading a trigger").await?;
+    get(&row, 2)
 }
 
 /// The modes in any order.

@@ -91,9 +91,6 @@ enum Event {
     Update,
 }
 
-/// Writes of one session that are counted.
-const ENOUGH: u32 = 1000;
-
 /// Nothing that goes wrong while watching is the application's business.
 const QUIETLY: &str = "DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;\n";
 
@@ -257,10 +254,9 @@ fn observer_body(r: &Resolved, home: &str, event: Event) -> String {
     );
     let both = format!("{} and {}, unequal", r.old.name, r.new.name);
     let wrote = format!("ELT(sete_wrote, {}, {}, {})", literal(&r.old.name), literal(&r.new.name), literal(&both));
-    // A row of its own for each write, so that no two writers wait for each other; enough of them is enough.
-    let seen = format!("@sete_seen_{}", r.names.marker);
+    // One row for each connection: no two of them wait for each other.
     let count = format!(
-        "SET {seen} = COALESCE({seen}, 0) + 1;\nIF {seen} <= {ENOUGH} THEN\nINSERT INTO {}.`sete_write` (plan_id) VALUES ({});\nEND IF;\n",
+        "INSERT INTO {}.`sete_writes` (plan_id, session, n) VALUES ({}, CONNECTION_ID(), 1) ON DUPLICATE KEY UPDATE n = n + 1;\n",
         ident(home),
         literal(&r.id)
     );
@@ -285,7 +281,7 @@ fn direct_write(r: &Resolved, home: &str, event: Event) -> String {
 fn record(r: &Resolved, home: &str, wrote_only: &str) -> String {
     format!(
         "INSERT INTO {}.`sete_stray_write` (plan_id, at, application, address, usr, wrote_only) VALUES ({}, UTC_TIMESTAMP(6), '', \
-         SUBSTRING_INDEX(USER(), '@', -1), SUBSTRING_INDEX(USER(), '@', 1), LEFT({wrote_only}, 64));\n",
+         SUBSTRING_INDEX(USER(), '@', -1), SUBSTRING_INDEX(USER(), '@', 1), {wrote_only});\n",
         ident(home),
         literal(&r.id)
     )

@@ -76,7 +76,9 @@ pub(super) async fn read(session: &mut Session, name: &TableName, table: &Table,
         for row in session.query(&format!("{query} ORDER BY 1"), params, "looking for the column's name").await? {
             let (object, text): (String, Option<String>) = (get(&row, 0)?, get(&row, 1)?);
             let text = text.unwrap_or_default();
-            if mentions(&text, &name.name) && mentions(&text, old) {
+            // Another database may have a table of the same name. In a view's text all is qualified.
+            let own = kind != DependentKind::View && object.strip_prefix(schema).is_some_and(|rest| rest.starts_with('.'));
+            if mentions(&text, &name.name) && mentions(&text, old) && (own || mentions(&text, schema)) {
                 add(kind, object, &text);
             }
         }

@@ -43,7 +43,7 @@ pub fn trouble_of(code: u16, sqlstate: &str, message: &str) -> Trouble {
         | 1138
         | 1264..=1266
         | 1292
-        | 1365..=1367
+        | 1364..=1367
         | 1406
         | 1411
         | 1441
