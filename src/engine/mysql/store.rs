@@ -216,7 +216,7 @@ async fn writes_seen(tx: &mut Tx<'_>, plan: &str) -> Result<u64> {
     if !tables::known(tx).await? {
         return Ok(0);
     }
-    let sql = "SELECT CAST(COALESCE(SUM(n), 0) AS UNSIGNED) FROM sete_writes WHERE plan_id = ?";
+    let sql = "SELECT COUNT(*) FROM sete_write WHERE plan_id = ?";
     get(&tx.one(sql, (plan,), "reading how many writes were seen").await?, 0)
 }
 
@@ -228,7 +228,7 @@ async fn events(tx: &mut Tx<'_>, plan: &str, limit: u32) -> Result<Vec<Entry>> {
 
 async fn clear_strays(tx: &mut Tx<'_>, fence: &Fence) -> Result<()> {
     fenced(tx, fence).await?;
-    for table in ["sete_stray_write", "sete_writes"] {
+    for table in ["sete_stray_write", "sete_write"] {
         tx.execute(&format!("DELETE FROM {} WHERE plan_id = ?", ident(table)), (&fence.plan,), "clearing the stray writes").await?;
     }
     Ok(())

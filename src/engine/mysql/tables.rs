@@ -43,13 +43,13 @@ const MIGRATIONS: [&[(&str, &str)]; 1] = [&[
         "plan_id VARCHAR(64) NOT NULL, key_hash BINARY(32) NOT NULL, `key` LONGTEXT NOT NULL, value LONGTEXT, message LONGTEXT NOT NULL, \
          at DATETIME(6) NOT NULL, PRIMARY KEY (plan_id, key_hash)",
     ),
-    // These two are written by the application's statements, each session for itself.
+    // These two are written by the application's statements: a row each, so that no two wait for each other.
     (
         "sete_stray_write",
         "id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, plan_id VARCHAR(64) NOT NULL, at DATETIME(6) NOT NULL, application VARCHAR(255) NOT NULL, \
          address VARCHAR(255) NOT NULL, usr VARCHAR(255) NOT NULL, wrote_only VARCHAR(255) NOT NULL, KEY (plan_id)",
     ),
-    ("sete_writes", "plan_id VARCHAR(64) NOT NULL, session BIGINT UNSIGNED NOT NULL, n BIGINT UNSIGNED NOT NULL, PRIMARY KEY (plan_id, session)"),
+    ("sete_write", "id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, plan_id VARCHAR(64) NOT NULL, KEY (plan_id)"),
     (
         "sete_event",
         "id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, plan_id VARCHAR(64) NOT NULL, at DATETIME(6) NOT NULL, who VARCHAR(255) NOT NULL, \
