@@ -146,7 +146,12 @@ impl MySql {
     async fn under_lock(&self, session: &mut Session, r: &Resolved, statements: Vec<String>) -> Result<()> {
         let all = render::under_lock(r, statements);
         let context = format!("changing the triggers of {}", r.table);
-        session.batch(&all.join(";\n"), &context).await
+        let done = session.batch(&all.join(";\n"), &context).await;
+        if done.as_ref().is_err_and(|e| e.trouble() != Trouble::ConnectionLost) {
+            // The statement that would have given the table back was not reached.
+            session.batch("UNLOCK TABLES", "unlocking the table").await?;
+        }
+        done
     }
 
     /// What is there of other variants goes after the new pair has come, so that no write falls between.

@@ -61,7 +61,7 @@ impl Watcher {
     pub fn bodies(self, r: &Resolved, home: &str) -> [String; 2] {
         [Event::Insert, Event::Update].map(|event| match self {
             Watcher::Sync { watch } => sync_body(r, home, event, watch),
-            Watcher::Observer { watch: true } => unless_ours(r, &format!("BEGIN\n{QUIETLY}{}END;\n", direct_write(r, home, event))),
+            Watcher::Observer { watch: true } => unless_ours(r, None, &format!("BEGIN\n{QUIETLY}{}END;\n", direct_write(r, home, event))),
             Watcher::Observer { watch: false } => observer_body(r, home, event),
         })
     }
@@ -90,6 +90,9 @@ enum Event {
     Insert,
     Update,
 }
+
+/// Writes of one session that are counted.
+const ENOUGH: u32 = 1000;
 
 /// Nothing that goes wrong while watching is the application's business.
 const QUIETLY: &str = "DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;\n";
@@ -168,7 +171,7 @@ fn evaluate(r: &Resolved, to: Side) -> String {
         Side::New => (&r.forward, &r.new, "sete_f"),
         Side::Old => (&r.reverse, &r.old, "sete_r"),
     };
-    let mut out = format!("SET sete_ok = TRUE;\nBEGIN\n");
+    let mut out = "SET sete_ok = TRUE;\nBEGIN\n".to_string();
     if !conversion.safe {
         // A warning is what a strict mode makes an error of elsewhere: cut, rounded out of range, not a number.
         let _ = writeln!(out, "DECLARE EXIT HANDLER FOR SQLEXCEPTION, SQLWARNING BEGIN SET {variable} = NULL; SET sete_ok = FALSE; END;");
@@ -181,13 +184,15 @@ fn evaluate(r: &Resolved, to: Side) -> String {
     out + "END;\n"
 }
 
-/// Runs unless the session is one of ours.
-fn unless_ours(r: &Resolved, statements: &str) -> String {
-    format!("BEGIN\nIF NOT (@sete_by <=> {}) THEN\n{statements}END IF;\nEND", literal(&r.names.marker))
+/// Runs unless the session is one of ours. The condition is looked at before any variable is made: most updates don't meet it.
+fn unless_ours(r: &Resolved, only: Option<&str>, statements: &str) -> String {
+    let only = only.map(|condition| format!(" AND (\n{condition})")).unwrap_or_default();
+    format!("BEGIN\nIF NOT (@sete_by <=> {}){only} THEN\n{statements}END IF;\nEND", literal(&r.names.marker))
 }
 
-/// The variables, then `compute` under the pinned settings, then `assign` under the session's own.
-fn computed(r: &Resolved, event: Event, compute: &str, assign: &str) -> String {
+/// The variables, then `compute` under the pinned settings, then `assign` under the session's own. An update that changes
+/// neither side is passed over, unless `or_if`.
+fn computed(r: &Resolved, event: Event, or_if: &str, compute: &str, assign: &str) -> String {
     let mut declared = format!(
         "DECLARE sete_f {};\nDECLARE sete_r {};\nDECLARE sete_ok BOOLEAN DEFAULT TRUE;\nDECLARE sete_set, sete_wrote TINYINT DEFAULT 0;\n\
          DECLARE sete_old_changed, sete_new_changed BOOLEAN DEFAULT FALSE;\n",
@@ -199,18 +204,29 @@ fn computed(r: &Resolved, event: Event, compute: &str, assign: &str) -> String {
         let _ = writeln!(pin, "SET SESSION {name} = {value};");
         let _ = writeln!(unpin, "SET SESSION {name} = sete_{name};");
     }
-    let changes = if event == Event::Update { changes(r) } else { String::new() };
+    let (changes, compute) = match event {
+        Event::Insert => (String::new(), compute.to_string()),
+        Event::Update => (changes(r), format!("IF {or_if}sete_old_changed OR sete_new_changed THEN\n{compute}END IF;\n")),
+    };
     let block = format!(
         "BEGIN\n{declared}{pin}BEGIN\nDECLARE EXIT HANDLER FOR SQLEXCEPTION SET sete_set = 0;\n{changes}{compute}END;\n{unpin}{assign}END;\n"
     );
-    unless_ours(r, &block)
+    // Two moments of a TIMESTAMP may look alike in the session's own time zone: then only the inner look tells.
+    let first = (event == Event::Update && pin.is_empty()).then(|| format!("{or_if}{}\n OR {}", old_changed(r), changed(&r.new)));
+    unless_ours(r, first.as_deref(), &block)
+}
+
+fn changed(c: &Column) -> String {
+    differ(&format!("OLD.{}", ident(&c.name)), &format!("NEW.{}", ident(&c.name)), c)
+}
+
+fn old_changed(r: &Resolved) -> String {
+    old_side(r).into_iter().map(changed).collect::<Vec<_>>().join("\n OR ")
 }
 
 /// Sets both flags in an UPDATE.
 fn changes(r: &Resolved) -> String {
-    let changed = |c: &Column| differ(&format!("OLD.{}", ident(&c.name)), &format!("NEW.{}", ident(&c.name)), c);
-    let old = old_side(r).into_iter().map(changed).collect::<Vec<_>>().join("\n OR ");
-    format!("SET sete_old_changed = {old};\nSET sete_new_changed = {};\n", changed(&r.new))
+    format!("SET sete_old_changed = {};\nSET sete_new_changed = {};\n", old_changed(r), changed(&r.new))
 }
 
 /// Who wins: the changed side; both changed, the new one unless it is empty; on INSERT a new column that is not empty.
@@ -220,21 +236,18 @@ fn sync_body(r: &Resolved, home: &str, event: Event, watch: bool) -> String {
         Event::Insert => format!("{new} IS NULL"),
         Event::Update => format!("({new} IS NULL AND (sete_old_changed OR NOT sete_new_changed)) OR (sete_old_changed AND NOT sete_new_changed)"),
     };
-    let decide = format!(
+    let compute = format!(
         "{forward}IF {forwards} THEN\nSET sete_set = 1;\nELSEIF {differs} THEN\n{reverse}IF sete_ok THEN SET sete_set = 2; END IF;\nEND IF;\n",
         forward = evaluate(r, Side::New),
         reverse = evaluate(r, Side::Old),
         differs = differ("sete_f", &new, &r.new),
     );
-    let compute = match event {
-        Event::Insert => decide,
-        Event::Update => format!("IF {new} IS NULL OR sete_old_changed OR sete_new_changed THEN\n{decide}END IF;\n"),
-    };
     // A NULL that the old column can't hold stays out of it: the statement must not fail by our doing.
     let keeps = if r.old.not_null { " AND sete_r IS NOT NULL" } else { "" };
     let watched = if watch { format!("BEGIN\n{QUIETLY}{}END;\n", direct_write(r, home, event)) } else { String::new() };
     let assign = format!("IF sete_set = 1 THEN\nSET {new} = sete_f;\nELSEIF sete_set = 2{keeps} THEN\nSET {old} = sete_r;\nEND IF;\n");
-    computed(r, event, &compute, &format!("{watched}{assign}"))
+    // A row that is still empty is filled by whatever update comes along.
+    computed(r, event, &format!("{new} IS NULL OR "), &compute, &format!("{watched}{assign}"))
 }
 
 /// App mode: which column did the statement leave behind?
@@ -246,7 +259,7 @@ fn observer_body(r: &Resolved, home: &str, event: Event) -> String {
     };
     let compute = format!(
         "{forward}{reverse}IF ({new} IS NULL AND sete_f IS NOT NULL) OR ({new_differs} AND {old_differs}) THEN\n\
-         SET sete_wrote = CASE WHEN {by_old} THEN 1 WHEN {by_new} THEN 2 ELSE 3 END;\nEND IF;\n",
+         SET sete_wrote = CASE WHEN {by_old} THEN 1 WHEN {by_new} THEN 2 ELSE 3 END;\nELSE\nSET sete_wrote = 4;\nEND IF;\n",
         forward = evaluate(r, Side::New),
         reverse = evaluate(r, Side::Old),
         new_differs = differ(&new, "sete_f", &r.new),
@@ -254,14 +267,15 @@ fn observer_body(r: &Resolved, home: &str, event: Event) -> String {
     );
     let both = format!("{} and {}, unequal", r.old.name, r.new.name);
     let wrote = format!("ELT(sete_wrote, {}, {}, {})", literal(&r.old.name), literal(&r.new.name), literal(&both));
-    // One row for each connection: no two of them wait for each other.
+    // A row of its own for each write, so that no two writers wait for each other; enough of them is enough.
+    let seen = format!("@sete_seen_{}", r.names.marker);
     let count = format!(
-        "INSERT INTO {}.`sete_writes` (plan_id, session, n) VALUES ({}, CONNECTION_ID(), 1) ON DUPLICATE KEY UPDATE n = n + 1;\n",
+        "SET {seen} = COALESCE({seen}, 0) + 1;\nIF {seen} <= {ENOUGH} THEN\nINSERT INTO {}.`sete_write` (plan_id) VALUES ({});\nEND IF;\n",
         ident(home),
         literal(&r.id)
     );
-    let assign = format!("BEGIN\n{QUIETLY}IF sete_wrote > 0 THEN\n{}ELSE\n{count}END IF;\nEND;\n", record(r, home, &wrote));
-    computed(r, event, &compute, &assign)
+    let assign = format!("BEGIN\n{QUIETLY}IF sete_wrote BETWEEN 1 AND 3 THEN\n{}ELSEIF sete_wrote = 4 THEN\n{count}END IF;\nEND;\n", record(r, home, &wrote));
+    computed(r, event, "", &compute, &assign)
 }
 
 /// Stage 6: whether the statement itself wrote the old column. An insert that left it to its default did not.
@@ -277,11 +291,14 @@ fn direct_write(r: &Resolved, home: &str, event: Event) -> String {
     format!("IF {wrote} THEN\n{}END IF;\n", record(r, home, &literal(&r.old.name)))
 }
 
-/// Records the write in `sete_stray_write`.
+/// Records the write in `sete_stray_write`. What the application calls itself is known where our account may look, else not.
 fn record(r: &Resolved, home: &str, wrote_only: &str) -> String {
     format!(
-        "INSERT INTO {}.`sete_stray_write` (plan_id, at, application, address, usr, wrote_only) VALUES ({}, UTC_TIMESTAMP(6), '', \
-         SUBSTRING_INDEX(USER(), '@', -1), SUBSTRING_INDEX(USER(), '@', 1), {wrote_only});\n",
+        "BEGIN\nDECLARE sete_application VARCHAR(255) CHARACTER SET utf8mb4 DEFAULT '';\n{QUIETLY}\
+         SET sete_application = COALESCE((SELECT MAX(ATTR_VALUE) FROM performance_schema.session_connect_attrs \
+         WHERE PROCESSLIST_ID = CONNECTION_ID() AND ATTR_NAME = 'program_name'), '');\n\
+         INSERT INTO {}.`sete_stray_write` (plan_id, at, application, address, usr, wrote_only) VALUES ({}, UTC_TIMESTAMP(6), sete_application, \
+         SUBSTRING_INDEX(USER(), '@', -1), SUBSTRING_INDEX(USER(), '@', 1), {wrote_only});\nEND;\n",
         ident(home),
         literal(&r.id)
     )

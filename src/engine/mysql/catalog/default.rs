@@ -64,6 +64,19 @@ async fn evaluate(session: &mut Session, frame: &Frame, default: &str, new_type:
     Ok(Ok(value.map_or("NULL".to_string(), |value| literal(&value))))
 }
 
+/// The first member of an ENUM, quoted as the server writes it.
+fn first_member(type_name: &str) -> Option<String> {
+    let (_, members) = type_name.split_once("('")?;
+    let mut end = 0;
+    loop {
+        end += members.get(end..)?.find('\'')?;
+        if !members[end + 1..].starts_with('\'') {
+            return Some(format!("'{}'", &members[..end]));
+        }
+        end += 2;
+    }
+}
+
 /// A value that an insert may leave in the old column when nobody reads it any more. None for types that take no such default.
 pub(super) fn harmless(type_name: &str, mariadb: bool) -> Option<String> {
     Some(match type_word(type_name).as_str() {
@@ -75,12 +88,23 @@ pub(super) fn harmless(type_name: &str, mariadb: bool) -> Option<String> {
         "time" => "'00:00:00'".to_string(),
         "year" => "'1970'".to_string(),
         "bit" => "b'0'".to_string(),
-        // Its first member.
-        "enum" => format!("'{}'", type_name.split_once("('")?.1.split_once("'")?.0),
+        "enum" => first_member(type_name)?,
         // MySQL takes them as an expression only.
         "tinytext" | "text" | "mediumtext" | "longtext" | "tinyblob" | "blob" | "mediumblob" | "longblob" => {
             if mariadb { "''" } else { "('')" }.to_string()
         }
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::harmless;
+
+    #[test]
+    fn an_enum_has_its_first_member() {
+        assert_eq!(harmless("enum('it''s','b') CHARACTER SET utf8mb4", false).as_deref(), Some("'it''s'"));
+        assert_eq!(harmless("text", false).as_deref(), Some("('')"));
+        assert_eq!(harmless("json", false), None);
+    }
 }
