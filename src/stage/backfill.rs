@@ -105,15 +105,20 @@ pub async fn join(cx: &Cx<'_>) -> Result<()> {
             .load(&cx.state.id)
             .await?
             .ok_or_else(|| Error::new(Code::NoSuchPlan, format!("plan {} was forgotten meanwhile", cx.state.id)))?;
-        let progress = match state.progress {
-            _ if state.lease.as_ref().is_none_or(|lease| !lease.alive || lease.token != cx.fence.token) => {
-                return Err(Error::new(Code::LeaseLost, format!("the run of plan {} that was joined has ended", cx.state.id)));
-            }
+        let joined = state.lease.as_ref().is_some_and(|lease| lease.alive && lease.token == cx.fence.token);
+        let progress = match &state.progress {
             Some(progress) if !progress.finished && state.current() == Stage::Backfill => progress,
             _ => return Ok(()),
         };
-        sweep(cx, &progress).await?;
-        cx.sleep(Duration::from_secs(1)).await?;
+        if !joined {
+            return Err(Error::new(Code::LeaseLost, format!("the run of plan {} that was joined has ended before the backfill", cx.state.id)));
+        }
+        match sweep(cx, progress).await {
+            // The run may have ended with the backfill: that is for the next look to say.
+            Err(e) if e.code() == Code::LeaseLost => {}
+            done => drop(done?),
+        }
+        cx.sleep(Duration::from_millis(500)).await?;
     }
 }
 
