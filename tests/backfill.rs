@@ -99,7 +99,9 @@ fn a_worker_that_slept_too_long_is_fenced_off() {
     signal("-STOP", &joined);
     let frozen = format!("worker LIKE '%pid {} worker 1'", joined.id());
     // As after 30 s of silence. A batch that it was in the midst of holds the row for a moment.
-    until("it has a region still, which ends", || sql(&format!("UPDATE sete.chunk SET until = now() - interval '1 s' WHERE {frozen} RETURNING 1")) != "");
+    until("it has a region still, which ends", || {
+        !sql(&format!("UPDATE sete.chunk SET until = now() - interval '1 s' WHERE {frozen} RETURNING 1")).is_empty()
+    });
     until("another has taken the region over", || sql(&format!("SELECT count(*) FROM sete.chunk WHERE {frozen}")) == "0");
     signal("-CONT", &joined);
     let (run, joined) = (finish(run), finish(joined));
@@ -137,7 +139,9 @@ fn what_takes_the_gain_away_is_named() {
     let out = std::thread::scope(|scope| {
         let holder = scope.spawn(|| server.psql(&db, &format!("SET application_name = 'report'; {held}")));
         until("the snapshot is held for some seconds", || {
-            sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'report' AND backend_xmin IS NOT NULL AND xact_start < now() - interval '6 s'") == "1"
+            sql(
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'report' AND backend_xmin IS NOT NULL AND xact_start < now() - interval '6 s'",
+            ) == "1"
         });
         let run = sete.start("step", &[]);
         until("it has begun", || sql("SELECT count(*) > 0 FROM orders WHERE status_v2 IS NOT NULL") == "t");
@@ -192,8 +196,13 @@ fn a_row_that_the_application_holds_is_left_and_counted() {
     let (db, sete) = orders(server, 5_000, "");
     let sql = sql(server, &db);
     let out = std::thread::scope(|scope| {
-        let holder = scope.spawn(|| server.psql(&db, "SET application_name = 'holder'; BEGIN; UPDATE orders SET note = 'mine' WHERE id = 2500; SELECT pg_sleep(4); COMMIT"));
-        until("the row is held", || sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holder' AND query LIKE '%pg_sleep%' AND wait_event = 'PgSleep'") == "1");
+        let holder = scope.spawn(|| {
+            server.psql(&db, "SET application_name = 'holder'; BEGIN; UPDATE orders SET note = 'mine' WHERE id = 2500; SELECT pg_sleep(4); COMMIT")
+        });
+        until("the row is held", || {
+            sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holder' AND query LIKE '%pg_sleep%' AND wait_event = 'PgSleep'")
+                == "1"
+        });
         let run = sete.start("step", &[]);
         let retried = || sete.status()["backfill"]["retries"]["lock"].as_u64().unwrap_or_default();
         until("the batch gave way", || retried() > 0);
@@ -214,7 +223,10 @@ fn rows_that_will_not_convert_are_counted_before_anything_is_done() {
         "CREATE TABLE t (id int PRIMARY KEY, amount text);
          INSERT INTO t SELECT n, CASE n WHEN 17 THEN '1,234' WHEN 900 THEN '' ELSE n::text END FROM generate_series(1, 1000) n; ANALYZE t",
     );
-    let sete = Sete::new(&url, &retype("t-amount", "public.t", "amount", "amount_v2", "integer", "forward = \"amount::integer\"\nreverse = \"amount_v2::text\""));
+    let sete = Sete::new(
+        &url,
+        &retype("t-amount", "public.t", "amount", "amount_v2", "integer", "forward = \"amount::integer\"\nreverse = \"amount_v2::text\""),
+    );
     let out = sete.run("plan", &["--check-data", "--format", "json"]);
     assert_eq!(out.code, 6, "{}", out.text());
     let data = out.json()["data"].clone();

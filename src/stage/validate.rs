@@ -129,14 +129,15 @@ async fn pass(cx: &Cx<'_>, repair: bool) -> Result<Pass> {
             seen = Compared { rows: seen.rows, ..compare(cx, engine, chunk, wanted).await? };
         }
         let rows = seen.rows;
-        let mut pass = pass.borrow_mut();
-        pass.rows += rows;
-        pass.divergent += seen.divergent;
-        pass.repaired += repaired;
-        let room = (wanted as usize).saturating_sub(pass.sample.len());
-        pass.sample.extend(seen.sample.into_iter().take(room));
-        let event = Event::ValidateProgress { rows: pass.rows, total: cx.resolved.rows.max(pass.rows), divergent: pass.divergent };
-        drop(pass);
+        let event = {
+            let mut pass = pass.borrow_mut();
+            pass.rows += rows;
+            pass.divergent += seen.divergent;
+            pass.repaired += repaired;
+            let room = (wanted as usize).saturating_sub(pass.sample.len());
+            pass.sample.extend(seen.sample.into_iter().take(room));
+            Event::ValidateProgress { rows: pass.rows, total: cx.resolved.rows.max(pass.rows), divergent: pass.divergent }
+        };
         cx.report(event).await?;
         Ok(rows)
     })
