@@ -44,6 +44,8 @@ pub fn action(r: &Resolved, ddl: &Ddl) -> String {
         Ddl::SwapNames { swapped: true } => "swap names".into(),
         Ddl::SwapNames { swapped: false } => "swap names back".into(),
         Ddl::MoveDefault => format!("move default to {}", r.new.name),
+        Ddl::HideOldColumn => format!("hide column {}", r.old.name),
+        Ddl::ShowOldColumn => format!("show column {}", r.old.name),
         Ddl::MoveDefaultBack => format!("move default back to {}", r.old.name),
     }
 }
@@ -57,7 +59,7 @@ pub async fn act(cx: &Cx<'_>, ddl: &Ddl) -> Result<()> {
         cx.report(Event::DdlPresent { action: name }).await?;
         return Ok(());
     }
-    let door = Door { cx, ddl, name, online: engine.cost(r, ddl).online, began: Instant::now() };
+    let door = Door { cx, ddl, name, unhurried: !engine.cost(r, ddl).queues, began: Instant::now() };
     door.tries().await?;
     crash::point(&format!("after {}", door.name));
     Ok(())
@@ -67,8 +69,8 @@ struct Door<'a> {
     cx: &'a Cx<'a>,
     ddl: &'a Ddl,
     name: String,
-    /// Blocks nobody, so it need not be short.
-    online: bool,
+    /// Blocks nobody while it waits, so that need not be short.
+    unhurried: bool,
     began: Instant,
 }
 
@@ -82,11 +84,11 @@ impl Door<'_> {
         loop {
             self.cx.check()?;
             let left = limits.patience.saturating_sub(self.began.elapsed());
-            let mut blocker = if self.online { None } else { self.old_blocker().await? };
+            let mut blocker = if self.unhurried { None } else { self.old_blocker().await? };
             let mut tried = None;
             if blocker.is_none() {
                 tries += 1;
-                let wait = if self.online { left.max(limits.lock_timeout) } else { timeout };
+                let wait = if self.unhurried { left.max(limits.lock_timeout) } else { timeout };
                 if self.try_once(wait, tries).await? {
                     return Ok(());
                 }
@@ -108,7 +110,7 @@ impl Door<'_> {
     /// A transaction that is older than one queues behind.
     async fn old_blocker(&self) -> Result<Option<Blocker>> {
         let oldest = self.cx.engine().blockers(&self.cx.resolved, self.ddl).await?.into_iter().next();
-        Ok(oldest.filter(|b| b.age_s > self.cx.job.plan.ddl.max_blocker_age.as_secs_f64()))
+        Ok(oldest.filter(|b| b.certain && b.age_s > self.cx.job.plan.ddl.max_blocker_age.as_secs_f64()))
     }
 
     /// True when it is done, false when the lock was not to be had.

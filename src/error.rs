@@ -51,7 +51,7 @@ codes! {
     Usage "E005" USAGE "the command line doesn't fit together" "See `sete COMMAND --help`.";
     NotSupported "E006" USAGE "this version can't do that yet" "CHANGELOG.md says what each version can do.";
     NoSuchPlan "E007" USAGE "the database knows no such plan" "A plan is known from its first `sete step` on; check its id and the database address.";
-    BadAddress "E008" USAGE "the database address is not valid" "Use postgres://user@host:port/database?sslmode=verify-full, the password from PGPASSWORD or a passfile.";
+    BadAddress "E008" USAGE "the database address is not valid" "Use postgres://user@host:port/database?sslmode=verify-full, the password from PGPASSWORD or a passfile; or mysql://user@host:port/database?ssl-mode=VERIFY_IDENTITY, the password from MYSQL_PWD.";
 
     TableMissing "E101" BLOCKED "the table doesn't exist" "Write it as schema.table, spelled as in the catalog.";
     NotATable "E102" BLOCKED "it is not an ordinary table" "Views, foreign, temporary and system tables can't be changed in stages; name the base table.";
@@ -66,7 +66,7 @@ codes! {
     ReadOnly "E111" BLOCKED "the server takes no writes" "It is a replica or read-only; connect to the primary (target_session_attrs=read-write).";
     Rights "E112" BLOCKED "the role lacks rights" "docs/privileges.md lists the smallest set of grants.";
     UserTrigger "E113" BLOCKED "a row trigger of yours would fire for every backfilled row" "Say what you want: backfill.user_triggers = \"fire\" or \"suppress\".";
-    SuppressRights "E114" BLOCKED "this role can't suppress triggers" "Suppressing needs a superuser, or on PostgreSQL 15 and later GRANT SET ON PARAMETER session_replication_role TO the role.";
+    SuppressRights "E114" BLOCKED "this role can't suppress triggers" "Suppressing needs a superuser, or on PostgreSQL 15 and later GRANT SET ON PARAMETER session_replication_role TO the role. MySQL and MariaDB have no such switch: take \"fire\".";
     PartitionKey "E115" BLOCKED "the column is part of the partition key" "A partition key can't be changed in place; make a new partitioned table and move the rows.";
     Inheritance "E116" BLOCKED "the table takes part in inheritance" "Only declarative partitions are walked; detach the children or change them one by one.";
     NameTooLong "E117" BLOCKED "a name is too long for the server" "PostgreSQL cuts names at 63 bytes; choose a shorter one.";
@@ -75,7 +75,7 @@ codes! {
     GeneratedColumn "E120" BLOCKED "the old column is generated or an identity" "Change the generation expression instead, or turn the identity into a sequence default first.";
     StructureByHand "E121" BLOCKED "a part of the old column's structure can't be copied by itself" "Write it for the new column under [structure], or set that entry to an empty list to do without.";
     NoColumnsLeft "E122" BLOCKED "the table has used up its column numbers" "Dropped columns count against the limit of 1600; a rewrite of the table (pg_repack) doesn't free them, a new table does.";
-    LaterTrigger "E123" BLOCKED "a BEFORE trigger of yours sorts after the sync trigger" "It could change the old column after the sync has read it. Rename it so that it sorts earlier.";
+    LaterTrigger "E123" BLOCKED "a BEFORE trigger of yours sorts after the sync trigger" "It could change the old column after the sync has read it. PostgreSQL: rename it so that it sorts earlier. MySQL, MariaDB: drop it and create it again with PRECEDES and the sync trigger's name.";
     Dependent "E124" BLOCKED "something depends on the old column" "sete never cascades. Redefine or drop what is listed, then run again.";
     ReplicaIdentity "E125" BLOCKED "logical replication would lose its row identity" "Choose a replica identity without the old column first.";
     RoleTimeout "E126" BLOCKED "the role has a timeout of its own" "Only a remark: sete sets its own limits inside each transaction.";
@@ -83,9 +83,17 @@ codes! {
     LossyReverse "E128" BLOCKED "the way back may lose or refuse values" "Check `reverse`: a value of the new type that the old can't hold leaves the old column as it was.";
     StillRead "E129" BLOCKED "statements still read the old column" "Deploy the version that doesn't, then run again.";
     InsertNeedsOld "E130" BLOCKED "an insert without the old column still fails" "Drop the constraint that the message names, or give it a condition that allows NULL.";
-    ServerTooOld "E131" BLOCKED "the server version is not supported" "PostgreSQL 13 to 18 are.";
+    ServerTooOld "E131" BLOCKED "the server version is not supported" "PostgreSQL 13 to 18, MySQL 8.0.29 to 9.x and MariaDB 10.6 to 11.x are.";
     SyncBroken "E132" BLOCKED "the sync trigger is missing, disabled or changed" "Run `sete back` to before dual_write and step again; rows written meanwhile are found by the backfill and validate.";
     SwapBlocked "E133" BLOCKED "the names can't be swapped" "Redefine what is listed, or use read_switch.mode = \"app\".";
+    NotOnline "E134" BLOCKED "the server can't do it without copying or locking the table" "Nothing was changed. The server's message says what is in the way; docs/engines.md says what each server can do.";
+    ServerChanged "E135" BLOCKED "the connection leads to another server than before" "A proxy or a failover has moved it. Look which server is the primary, then run again.";
+    NotInnoDb "E136" BLOCKED "the table is not in InnoDB" "Nothing else has transactions and row locks: ALTER TABLE … ENGINE=InnoDB first.";
+    TriggerRights "E137" BLOCKED "the server refuses triggers of this account" "Set log_bin_trust_function_creators = 1, or give the account SUPER; see docs/privileges.md.";
+    Cascade "E138" BLOCKED "a foreign key changes the column without firing a trigger" "Neither the sync nor the observer would see it. Make it ON UPDATE RESTRICT ON DELETE RESTRICT, or let the application do what the cascade does.";
+    InsertSelect "E139" BLOCKED "INSERT … SELECT can't leave a NOT NULL column to a trigger on this server" "Name the column in such statements, or set structure.not_null = [] and add NOT NULL when stage 6 is done.";
+    ZeroDate "E140" BLOCKED "a default is no date" "Only a remark: sete's own statements run without NO_ZERO_DATE, but yours may fail with error 1067.";
+    External "E141" BLOCKED "the command of drop.external did not do it" "Its output says why; the column is as it was. Run `sete step` again when that is put right.";
 
     PlanEdited "E201" BLOCKED "the plan's [change] was edited after its first stage ran" "The database holds half of the old change. Put the old text back, or go back to the start (`sete back`) and `sete forget` it first.";
     StateTooNew "E202" BLOCKED "the state in the database was written by a newer sete" "Use that version or a later one.";
@@ -103,6 +111,7 @@ codes! {
     NothingToDo "E304" NOT_YET "there is nothing left to do" "The plan has been through all its stages.";
 
     LockNotGot "E401" GAVE_UP "the lock was not to be had" "Nothing was changed. End or wait for the session that is named, then run again.";
+    BuildLost "E403" GAVE_UP "the work of an online build was lost at its end" "Nothing has changed. Run again when no long transaction is to be expected; ddl.patience does not help here.";
     PaceGivenUp "E402" GAVE_UP "the backfill could not go on" "Progress is saved; run again when the rows or the throttle that is named are free.";
 
     Diverged "E501" DIVERGED "old and new columns differ" "`sete validate PLAN --repair` rewrites these rows from the column that owns the value.";
@@ -116,8 +125,8 @@ codes! {
 
     OutcomeUnknown "E701" UNKNOWN "it can't be told whether the server has done it" "The connection broke at the worst moment. Look with `sete status PLAN` once the server answers; running `sete step` again is safe.";
 
-    Connect "E801" FAILED "the server can't be reached" "Check address, network and pg_hba.conf.";
-    Tls "E802" FAILED "the secure connection failed" "Check sslmode, sslrootcert and the server's certificate.";
+    Connect "E801" FAILED "the server can't be reached" "Check address, network, user and password, and what the server lets in (pg_hba.conf, mysql.user).";
+    Tls "E802" FAILED "the secure connection failed" "Check sslmode and sslrootcert (ssl-mode and ssl-ca), and the server's certificate.";
     ConnectionLost "E803" FAILED "the connection to the server was lost" "Progress is saved; run again.";
     Database "E804" FAILED "the server refused a statement" "The server's message says why; progress is saved.";
     Internal "E805" FAILED "an assumption of sete's own did not hold" "Please report it with the message.";
@@ -148,11 +157,16 @@ pub struct Blocker {
     pub state: String,
     /// The start of its last statement.
     pub query: String,
+    /// The server says that it holds the lock; otherwise it may be any of those with an open transaction.
+    pub certain: bool,
 }
 
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let application = if self.application.is_empty() { "(unnamed)" } else { &self.application };
+        if !self.certain {
+            f.write_str("perhaps (this server keeps no record of who holds what) ")?;
+        }
         write!(f, "pid {}, application {application}, user {}, {}, transaction open for {:.1} s", self.pid, self.user, self.state, self.age_s)?;
         if !self.query.is_empty() {
             write!(f, ", last statement: {}", self.query)?;

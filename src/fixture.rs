@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::change::Mapping;
 use crate::ddl;
-use crate::engine::catalog::{Column, Expression, Key, Server};
+use crate::engine::catalog::{Column, Expression, Key, Server, Ways};
 use crate::engine::{Applied, Catalog, Cost, CostClass, Ddl, Fence, Fill, Probe, Schema, StatementRead, Walk};
 use crate::error::{Blocker, Result};
 use crate::plan::{self, Plan, TableName};
@@ -64,7 +64,7 @@ pub fn plan() -> Plan {
         structure: plan::Structure { index: auto(), not_null: auto(), check: auto(), foreign_key: auto(), default: plan::DefaultPart::Auto },
         read_switch: plan::ReadSwitch { mode: plan::SwitchMode::App, soak: 24 * HOUR },
         stop_writes: plan::StopWrites { quiet_for: 24 * HOUR },
-        drop: plan::Drop { soak: 72 * HOUR },
+        drop: plan::Drop { soak: 72 * HOUR, hide: None, rebuild: plan::DropRebuild::Refuse, external: None },
     }
 }
 
@@ -158,6 +158,9 @@ pub fn resolved() -> Resolved {
         generated: false,
         identity: false,
         collation: None,
+        definition: String::new(),
+        on_update: false,
+        invisible: false,
     };
     let conversion = |sql: &str, reads: &str| Conversion { sql: sql.into(), reads: vec![reads.into()], safe: false };
     Resolved {
@@ -186,6 +189,7 @@ pub fn resolved() -> Resolved {
         origin_not_null: true,
         origin_default: None,
         suppress_triggers: false,
+        ways: Ways { not_null_by_check: true, ..Ways::default() },
         rows: 400_000,
         bytes: 64 << 20,
     }
@@ -205,6 +209,8 @@ pub fn catalog() -> Catalog {
             can_suppress_triggers: false,
             can_keep_state: true,
             can_walk_physically: true,
+            too_old: None,
+            untested: false,
             timeouts: Vec::new(),
         },
         table: None,
@@ -231,7 +237,7 @@ impl Schema for Words {
     fn cost(&self, r: &Resolved, ddl: &Ddl) -> Cost {
         let online = matches!(ddl, Ddl::BuildIndex(_));
         let (mode, class) = if online { ("SHARE UPDATE EXCLUSIVE", CostClass::Index) } else { ("ACCESS EXCLUSIVE", CostClass::Catalog) };
-        Cost { locks: vec![(r.table.to_string(), mode)], class, online }
+        Cost { locks: vec![(r.table.to_string(), mode)], class, online, queues: !online }
     }
     fn render_fill(&self, _: &Resolved, _: Fill) -> String {
         "UPDATE public.orders\nSET status_v2 = status::order_status".into()

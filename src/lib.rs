@@ -12,6 +12,7 @@
 //! | [`engine`] | the boundary to the servers; SQL lives below it |
 //! | [`preview`] | what `sete plan` says, as data |
 //! | [`status`], [`gate`] | where a plan stands, and which deploy may go out |
+//! | [`handover`] | commands of other tools, for what a server does by a copy only |
 //! | [`report`] | events, and the three ways to show them |
 //! | [`cli`] | the only part that knows clap, files and terminals |
 
@@ -21,10 +22,12 @@ mod crash;
 pub mod ddl;
 pub mod engine;
 pub mod error;
+mod external;
 pub mod finding;
 #[cfg(test)]
 mod fixture;
 pub mod gate;
+pub mod handover;
 mod lease;
 pub mod pace;
 pub mod plan;

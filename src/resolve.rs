@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::engine::catalog::{Catalog, Column, Expression, Key, Leaf, Partition, Rebuild, RelationKind, Sequence, Table};
+use crate::engine::catalog::{Catalog, Column, Expression, Key, Leaf, Partition, Rebuild, RelationKind, Sequence, Table, Ways};
 use crate::engine::{Ddl, Side, Walk};
 use crate::error::{Code, Error, Result};
 use crate::plan::{DefaultPart, Part, Plan, SwitchMode, TableName};
@@ -45,6 +45,7 @@ pub struct Resolved {
     pub origin_not_null: bool,
     pub origin_default: Option<String>,
     pub suppress_triggers: bool,
+    pub ways: Ways,
     pub rows: u64,
     pub bytes: u64,
 }
@@ -121,6 +122,11 @@ impl Resolved {
             Side::Old => &self.old,
             Side::New => &self.new,
         }
+    }
+
+    /// How a side becomes NOT NULL on this server.
+    pub fn not_null(&self, side: Side) -> Vec<Ddl> {
+        not_null(&self.ways, &self.names, side)
     }
 
     /// What gives a side its value.
@@ -231,6 +237,7 @@ pub fn resolve(plan: &Plan, catalog: &Catalog, origin: Option<&Origin>) -> Resul
         origin_not_null: origin.map_or(old.not_null, |o| o.old_not_null),
         origin_default: origin.map_or_else(|| old.default.clone(), |o| o.old_default.clone()),
         suppress_triggers: plan.backfill.user_triggers == crate::plan::UserTriggers::Suppress,
+        ways: table.ways.clone(),
         rows: table.rows,
         bytes: table.bytes,
         old,
@@ -249,12 +256,24 @@ fn planned_column(name: &str, type_name: &str, exact_equality: bool) -> Column {
         generated: false,
         identity: false,
         collation: None,
+        definition: String::new(),
+        on_update: false,
+        invisible: false,
     }
 }
 
 /// Told by the types: each name now carries the other's.
 pub(crate) fn is_swapped(origin: &Origin, from: Option<&Column>, to: Option<&Column>) -> bool {
     origin.old_type != origin.new_type && from.is_some_and(|c| c.type_name == origin.new_type) && to.is_none_or(|c| c.type_name == origin.old_type)
+}
+
+/// How a side becomes NOT NULL.
+fn not_null(ways: &Ways, names: &Names, side: Side) -> Vec<Ddl> {
+    let proof = ConstraintSpec { name: names.not_null[side as usize].clone(), rule: Rule::NotNull(side) };
+    match ways.not_null_by_check {
+        true => vec![Ddl::AddConstraint(proof.clone()), Ddl::ValidateConstraint(proof.clone()), Ddl::SetNotNull(side), Ddl::DropConstraint(proof)],
+        false => vec![Ddl::SetNotNull(side)],
+    }
 }
 
 /// The statements of stage 4, in order.
@@ -275,10 +294,7 @@ fn structure(plan: &Plan, table: &Table, origin: Option<&Origin>) -> Vec<Ddl> {
         Part::Statements(list) => own(list, &mut out),
         Part::Auto => {
             if origin.map_or(table.column(&plan.change.from).is_some_and(|c| c.not_null), |o| o.old_not_null) {
-                let proof = ConstraintSpec { name: Names::of(&plan.id).not_null[1].clone(), rule: Rule::NotNull(Side::New) };
-                constraint(proof.clone(), &mut out);
-                out.push(Ddl::SetNotNull(Side::New));
-                out.push(Ddl::DropConstraint(proof));
+                out.extend(not_null(&table.ways, &Names::of(&plan.id), Side::New));
             }
         }
     }

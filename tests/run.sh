@@ -136,6 +136,7 @@ conclude() {
   heading "total"
   totals
   if [[ -n ${SETE_PG_SKIPPED:-} ]]; then printf 'not tested against: PostgreSQL %s\n' "$SETE_PG_SKIPPED"; fi
+  if [[ -n ${SETE_MYSQL_SKIPPED:-} ]]; then printf 'not tested against: %s\n' "$SETE_MYSQL_SKIPPED"; fi
   printf '%d min %02d s\n' $((SECONDS / 60)) $((SECONDS % 60))
   local command
   for command in "${failed[@]}"; do printf 'FAILED: %s\n' "$command"; done

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# PostgreSQL for tests and examples: installs what is missing, says where it is, starts and stops throwaway servers.
+# Servers for tests and examples: installs what is missing, says where it is, starts and stops throwaway servers. This file is
+# PostgreSQL's; MySQL and MariaDB are in tests/mysql.sh.
 #
 #   tests/servers.sh                      installs, then prints `export SETE_PG_15_BIN=…` lines (messages go to stderr)
 #   source tests/servers.sh; servers_all  the same, and exports the variables
@@ -10,6 +11,9 @@
 # Nothing is started by the installation: the distribution's own cluster is neither made nor used.
 
 set -euo pipefail
+
+# shellcheck source=tests/mysql.sh
+source "$(dirname "${BASH_SOURCE[0]}")/mysql.sh"
 
 # The majors sete is tested against, each with the npm version of its binaries.
 servers_npm_versions() {
@@ -234,6 +238,7 @@ servers_all() {
   done 3< <(servers_npm_versions)
   export SETE_PG_SKIPPED="${skipped[*]:-}"
   if [[ -n $SETE_PG_SKIPPED ]]; then servers_say "skipped, no binaries: PostgreSQL $SETE_PG_SKIPPED"; fi
+  servers_mysql_all
 }
 
 # --- throwaway servers -----------------------------------------------------------------------------------------------
@@ -295,7 +300,7 @@ server_stop() {
 
 servers_print_exports() {
   local variable
-  for variable in $(compgen -v | grep -E '^SETE_PG_([0-9]+_)?BIN$' | sort -V); do
+  for variable in $(compgen -v | grep -E '^SETE_(PG|MYSQL|MARIADB)_([0-9]+_)?BIN$' | sort -V); do
     printf 'export %s=%q\n' "$variable" "${!variable}"
   done
 }

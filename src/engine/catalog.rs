@@ -33,6 +33,10 @@ pub struct Server {
     /// May create our state schema, or it is there and writable.
     pub can_keep_state: bool,
     pub can_walk_physically: bool,
+    /// Why the version is not supported.
+    pub too_old: Option<String>,
+    /// It is newer than all that were tried.
+    pub untested: bool,
     /// Timeouts other than 0 that the role or database sets by default: name and value.
     pub timeouts: Vec<(String, String)>,
 }
@@ -100,6 +104,67 @@ pub struct Table {
     pub new_default: Option<Result<String, String>>,
     /// The sequence that the old column owns.
     pub sequence: Option<Sequence>,
+    pub ways: Ways,
+    /// What InnoDB's DDL depends on; None on another engine.
+    pub innodb: Option<InnoDb>,
+}
+
+/// How statements on this table are made, where servers differ.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize)]
+pub struct Ways {
+    /// NOT NULL is proven by a CHECK that was validated before. Otherwise it is one rebuild, online.
+    pub not_null_by_check: bool,
+    /// NOT NULL can be taken away in the catalog alone.
+    pub null_instantly: bool,
+    /// A default that lets inserts leave the old column out, where that is cheaper than letting it be NULL.
+    pub relaxed: Option<String>,
+    /// What must go before the old column can: a drop would refuse it, or narrow it in silence.
+    pub goes_before: Vec<Attached>,
+    /// The strongest algorithm below INSTANT that the server has a name for: `INPLACE`, `NOCOPY`.
+    pub in_place: &'static str,
+}
+
+/// Something that is over the old column.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attached {
+    ForeignKey(String),
+    Check(String),
+    Index(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize)]
+pub struct InnoDb {
+    /// The table's storage engine; everything else here is of no use unless it is InnoDB.
+    pub engine: String,
+    pub row_format: String,
+    /// Changes of the columns that were made in the catalog alone, and how many there can be before a rebuild.
+    pub row_versions: Option<(u32, u32)>,
+    /// FULLTEXT indexes.
+    pub fulltext: Vec<String>,
+    /// Whether a FULLTEXT index, or a stored generated column, leaves only a copy of the table.
+    pub fulltext_copies: bool,
+    pub stored_columns: Vec<String>,
+    /// Columns with a default that is no date.
+    pub zero_dates: Vec<String>,
+    /// Foreign keys by which the server changes columns of this table itself: no trigger fires.
+    pub cascades: Vec<Cascade>,
+    /// Why CREATE TRIGGER would be refused.
+    pub no_triggers: Option<String>,
+    /// An INSERT … SELECT that leaves a NOT NULL column to a trigger is refused.
+    pub insert_select_refused: bool,
+    /// The AUTO_INCREMENT column.
+    pub auto_increment: Option<String>,
+    /// Replicas that are connected, where we may see them.
+    pub replicas: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Cascade {
+    pub name: String,
+    pub columns: Vec<String>,
+    /// For example `ON UPDATE CASCADE`.
+    pub rule: String,
 }
 
 impl Table {
@@ -147,6 +212,12 @@ pub struct Column {
     pub identity: bool,
     /// Quoted and qualified, where it isn't the type's own.
     pub collation: Option<String>,
+    /// All that stands after its name in the table's text, on servers where a change of it must repeat that.
+    pub definition: String,
+    /// Set to the current time by each UPDATE that doesn't name it.
+    pub on_update: bool,
+    /// Not in SELECT *.
+    pub invisible: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -212,6 +283,8 @@ pub struct Trigger {
     pub before_row: bool,
     pub ours: bool,
     pub enabled: bool,
+    /// Runs after the sync trigger, and may change what that has read.
+    pub after_sync: bool,
     pub definition: String,
 }
 
@@ -253,6 +326,10 @@ pub enum DependentKind {
     ForeignKey,
     Exclusion,
     Function,
+    /// A procedure or function whose body is kept as text only.
+    Routine,
+    Event,
+    Check,
 }
 
 impl DependentKind {
@@ -269,6 +346,9 @@ impl DependentKind {
             DependentKind::ForeignKey => "foreign key",
             DependentKind::Exclusion => "exclusion constraint",
             DependentKind::Function => "function",
+            DependentKind::Routine => "stored routine",
+            DependentKind::Event => "event",
+            DependentKind::Check => "check",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! chunks ([`Rows`]), and it keeps our state ([`Store`]). Each is safe to call twice.
 
 pub mod catalog;
+pub mod mysql;
 pub mod postgres;
 
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::change::Mapping;
-use crate::error::{Blocker, Code, Error, Result};
+use crate::error::{Blocker, Result};
 use crate::plan::{EngineKind, Plan, WalkChoice};
 use crate::report::Event;
 use crate::resolve::{ConstraintSpec, IndexSpec, Resolved};
@@ -58,6 +59,9 @@ pub enum Ddl {
     MoveDefault,
     MoveDefaultBack,
     DropOldColumn,
+    /// Out of SELECT *, and back again.
+    HideOldColumn,
+    ShowOldColumn,
 }
 
 /// One of the two columns.
@@ -76,6 +80,8 @@ pub struct Cost {
     pub class: CostClass,
     /// A build or a check that blocks nobody has a longer limit: a short one would only leave an invalid index behind.
     pub online: bool,
+    /// Others queue behind it while it waits for its lock, so that the wait must be short whatever comes after.
+    pub queues: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -85,6 +91,8 @@ pub enum CostClass {
     Catalog,
     Scan,
     Index,
+    /// All rows are written anew, while others read and write.
+    Rebuild,
 }
 
 /// How an applied action went.
@@ -420,7 +428,7 @@ pub trait Store: Send + Sync {
 pub fn connect(kind: EngineKind, url: &DbUrl, application: &str) -> Result<Arc<dyn Engine>> {
     match kind {
         EngineKind::Postgres => Ok(Arc::new(postgres::Postgres::new(url, application)?)),
-        EngineKind::Mysql => Err(Error::new(Code::NotSupported, "MySQL and MariaDB are not supported yet")),
+        EngineKind::Mysql => Ok(Arc::new(mysql::MySql::new(url, application)?)),
     }
 }
 

@@ -238,4 +238,17 @@ pub struct StopWrites {
 pub struct Drop {
     #[serde(with = "duration::as_text")]
     pub soak: Duration,
+    /// For so long the column is invisible before it goes.
+    pub hide: Option<Duration>,
+    pub rebuild: DropRebuild,
+    /// The command that drops the column where that takes a rebuild of the table.
+    pub external: Option<String>,
+}
+
+/// What happens where the server can't drop the column in its catalog alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DropRebuild {
+    Refuse,
+    External,
 }

@@ -8,7 +8,7 @@ use super::fault::{Fault, Notes};
 use super::section::Section;
 use super::value::{self, count, one_of, rate};
 use super::{
-    Backfill, Change, Ddl, DefaultPart, Drop, DualWrite, DualWriteMode, EngineKind, Kind, OnBadRow, Plan, Problem, ReadSwitch, StopWrites, Structure,
+    Backfill, Change, Ddl, DefaultPart, Drop, DropRebuild, DualWrite, DualWriteMode, EngineKind, Kind, OnBadRow, Plan, Problem, ReadSwitch, StopWrites, Structure,
     SwitchMode, Throttle, UserTriggers, Validate, WalkChoice,
 };
 use super::{duration, names, password, unknown};
@@ -51,7 +51,6 @@ fn is_duplicate(message: &str) -> bool {
 fn plan(top: &mut Section) -> Option<Plan> {
     let id = top.required("id", names::id);
     let engine = top.required("engine", |v| one_of(v, &[("postgres", EngineKind::Postgres), ("mysql", EngineKind::Mysql)]));
-    top.check(&["engine"], engine != Some(EngineKind::Mysql), Fault::not_yet("engine = \"mysql\""));
     let database = top.optional("database", names::env);
     let change = change(&mut top.open_required("change"));
     let ddl = ddl(&mut top.open("ddl"));
@@ -59,10 +58,10 @@ fn plan(top: &mut Section) -> Option<Plan> {
     let backfill = backfill(&mut top.open("backfill"));
     let throttle = throttle(&mut top.open("throttle"));
     let validate = validate(&mut top.open("validate"));
-    let structure = structure(&mut top.open("structure"));
+    let structure = structure(&mut top.open("structure"), engine);
     let read_switch = read_switch(&mut top.open("read_switch"), change.as_ref(), dual_write.mode);
     let stop_writes = stop_writes(&mut top.open("stop_writes"));
-    let drop = drop(&mut top.open("drop"));
+    let drop = drop(&mut top.open("drop"), engine);
     top.not_yet("fleet");
     let (id, engine, change) = (id?, engine?, change?);
     Some(Plan { id, engine, database, change, ddl, dual_write, backfill, throttle, validate, structure, read_switch, stop_writes, drop })
@@ -195,9 +194,10 @@ fn validate(s: &mut Section) -> Validate {
     Validate { passes: s.count("passes", 2, 1..=100), apart: s.duration("apart", hours(4)), sample: s.count("sample", 20, 0..=10_000) }
 }
 
-fn structure(s: &mut Section) -> Structure {
+fn structure(s: &mut Section, engine: Option<EngineKind>) -> Structure {
+    let index = if engine == Some(EngineKind::Mysql) { names::statement } else { names::index_statement };
     Structure {
-        index: s.part("index", names::index_statement),
+        index: s.part("index", index),
         not_null: s.part("not_null", names::statement),
         check: s.part("check", names::statement),
         foreign_key: s.part("foreign_key", names::statement),
@@ -231,10 +231,21 @@ fn stop_writes(s: &mut Section) -> StopWrites {
     StopWrites { quiet_for }
 }
 
-fn drop(s: &mut Section) -> Drop {
-    s.not_yet("rebuild");
-    s.not_yet("external");
-    Drop { soak: s.duration("soak", days(3)) }
+fn drop(s: &mut Section, engine: Option<EngineKind>) -> Drop {
+    let drop = Drop {
+        soak: s.duration("soak", days(3)),
+        hide: s.optional("hide", value::duration),
+        rebuild: s.one_of("rebuild", [("refuse", DropRebuild::Refuse), ("external", DropRebuild::External)]),
+        external: s.optional("external", names::statement),
+    };
+    let postgres = engine == Some(EngineKind::Postgres);
+    let fault = Fault::new("`drop.hide` is for MySQL and MariaDB", "PostgreSQL has no invisible columns; take the key out, or make `soak` longer");
+    s.check(&["hide"], !(postgres && drop.hide.is_some()), fault);
+    let fault = Fault::new("`drop.rebuild` is for MySQL and MariaDB", "PostgreSQL drops any column in its catalog alone; take the key out");
+    s.check(&["rebuild", "external"], !(postgres && (drop.rebuild == DropRebuild::External || drop.external.is_some())), fault);
+    let fault = Fault::new("`drop.rebuild` \"external\" and `drop.external` go together", "write rebuild = \"external\" and external = \"gh-ost …\", or neither");
+    s.check(&["rebuild", "external"], (drop.rebuild == DropRebuild::External) == drop.external.is_some(), fault);
+    drop
 }
 
 fn ms(n: u64) -> Duration {

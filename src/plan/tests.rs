@@ -57,7 +57,7 @@ fn every_mistake_is_named_at_its_place() {
         // Keys.
         (good_and("[ddl]\nlock_timout = \"1s\"\n"), &[(Bad, 11, 1, "unknown key `lock_timout` in [ddl]", "did you mean `lock_timeout`?")]),
         (good_and("[ddl]\nlock-timeout = \"1s\"\n"), &[(Bad, 11, 1, "`lock-timeout` in [ddl]", "did you mean `lock_timeout`?")]),
-        (good_and("[drop]\nwhatever = 1\n"), &[(Bad, 11, 1, "`whatever` in [drop]", "`rebuild`, `external`, `soak`")]),
+        (good_and("[drop]\nwhatever = 1\n"), &[(Bad, 11, 1, "`whatever` in [drop]", "`soak`, `hide`, `rebuild`, `external`")]),
         (good_and("[ddl]\nbatch_rows = 1\n"), &[(Bad, 11, 1, "`batch_rows` in [ddl]", "belongs under [backfill]")]),
         (good_and("[backfil]\n"), &[(Bad, 10, 2, "unknown section `backfil`", "did you mean [backfill]?")]),
         (good_but("engine", "engin"), &[(Bad, 1, 1, "`engine` is missing", "engine ="), (Bad, 2, 1, "unknown key `engin`", "`engine`")]),
@@ -112,7 +112,6 @@ fn every_mistake_is_named_at_its_place() {
         ),
         // What later versions do.
         (good_but("kind = \"type\"", "kind = \"split\""), &[(Later, 5, 8, "not supported yet", "this version")]),
-        (good_but("\"postgres\"", "\"mysql\""), &[(Later, 2, 10, "engine = \"mysql\"", "PostgreSQL")]),
         (
             good_and("[[change.into]]\nname = \"a\"\n[change.lookup]\n"),
             &[(Later, 10, 10, "`change.into`", ""), (Later, 12, 9, "`change.lookup`", "")],
@@ -121,8 +120,8 @@ fn every_mistake_is_named_at_its_place() {
         (good_but("\"status\"", "[\"a\", \"b\"]"), &[(Later, 7, 8, "kind `merge`", "")]),
         (good_and("[fleet]\nparallel = 4\n"), &[(Later, 10, 2, "`fleet` is not supported yet", "")]),
         (
-            good_and("[drop]\nrebuild = \"refuse\"\nexternal = \"x\"\n"),
-            &[(Later, 11, 1, "`drop.rebuild`", ""), (Later, 12, 1, "`drop.external`", "")],
+            good_and("[drop]\nrebuild = \"external\"\nhide = \"1d\"\n"),
+            &[(Bad, 11, 11, "`drop.rebuild` is for MySQL", "in its catalog"), (Bad, 12, 8, "`drop.hide` is for MySQL", "no invisible columns")],
         ),
         // Mixes that can't be.
         (good_and("[ddl]\nlock_timeout = \"2m\"\n"), &[(Bad, 11, 16, "longer than 1m: 2m", "queues behind it")]),

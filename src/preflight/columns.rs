@@ -16,7 +16,13 @@ pub fn old_column(look: &Look<'_>, out: &mut Vec<Finding>) {
 pub fn key_column(look: &Look<'_>, out: &mut Vec<Finding>) {
     let keys = look.table.key.iter().chain(look.table.leaves.iter().filter_map(|l| l.key.as_ref()));
     if let Some(key) = keys.into_iter().find(|k| k.primary && k.columns.iter().any(|(name, _)| name == look.old_name)) {
-        out.push(blocker(Code::KeyColumn, format!("column {}", look.old_name), format!("it is in primary key {}", key.name)));
+        // What another tool does by a copy of the table is no loss to name.
+        let (table, address) = (&look.table.name, &look.catalog.server.address);
+        let elsewhere = match (&look.table.innodb, &look.plan.change.new_type) {
+            (Some(_), Some(new_type)) => format!(". {}", crate::handover::change_type(address, table, look.old_name, new_type)),
+            _ => String::new(),
+        };
+        out.push(blocker(Code::KeyColumn, format!("column {}", look.old_name), format!("it is in primary key {}{elsewhere}", key.name)));
     }
 }
 
@@ -31,7 +37,7 @@ pub fn generated_column(look: &Look<'_>, out: &mut Vec<Finding>) {
 
 pub fn new_type(look: &Look<'_>, out: &mut Vec<Finding>) {
     if let (Some(name), None) = (&look.plan.change.new_type, &look.catalog.new_type) {
-        let hint = type_hint(name).map(|hint| format!("; {hint}")).unwrap_or_default();
+        let hint = type_hint(name).filter(|_| look.table.innodb.is_none()).map(|hint| format!("; {hint}")).unwrap_or_default();
         out.push(blocker(Code::TypeMissing, format!("type {name}"), format!("no column can be of this type{hint}")));
     }
 }

@@ -32,7 +32,8 @@ pub fn of_the_swap(look: &Look<'_>, out: &mut Vec<Finding>) {
 }
 
 pub fn cached_plans(look: &Look<'_>, out: &mut Vec<Finding>) {
-    if look.dropped() {
+    // MySQL's and MariaDB's prepared statements are prepared anew by themselves.
+    if look.dropped() || look.table.innodb.is_some() {
         return;
     }
     let swap = if swap_ahead(look) { ", and again when the names are swapped" } else { "" };

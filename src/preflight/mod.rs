@@ -5,6 +5,7 @@
 mod columns;
 mod dependents;
 mod expressions;
+mod innodb;
 mod server;
 mod structure;
 mod table;
@@ -51,6 +52,13 @@ const CHECKS: &[fn(&Look<'_>, &mut Vec<Finding>)] = &[
     table::later_triggers,
     table::replica_identity,
     table::publication_columns,
+    innodb::engine,
+    innodb::trigger_rights,
+    innodb::cascades,
+    innodb::instant_columns,
+    innodb::not_null,
+    innodb::insert_select,
+    innodb::zero_dates,
     columns::old_column,
     columns::key_column,
     columns::generated_column,

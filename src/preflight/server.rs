@@ -7,14 +7,11 @@ use crate::error::Code;
 use crate::finding::{Finding, Severity};
 use crate::plan::Plan;
 
-/// Versions from the first that is supported up to, but not including, the first that was never tried.
-const SUPPORTED: std::ops::Range<u32> = 130_000..190_000;
-
 pub fn version(_: &Plan, catalog: &Catalog, out: &mut Vec<Finding>) {
     let server = &catalog.server;
-    if server.version_number < SUPPORTED.start {
-        out.push(blocker(Code::ServerTooOld, &server.version, "it is older than PostgreSQL 13"));
-    } else if server.version_number >= SUPPORTED.end {
+    if let Some(reason) = &server.too_old {
+        out.push(blocker(Code::ServerTooOld, &server.version, reason));
+    } else if server.untested {
         out.push(finding(Severity::Warning, Code::ServerTooOld, &server.version, "it is newer than the versions that sete was tested on"));
     }
 }

@@ -113,15 +113,11 @@ pub fn user_triggers(look: &Look<'_>, out: &mut Vec<Finding>) {
     }
 }
 
-/// Begins the names of our sync triggers: see [`crate::resolve::Names`].
-const SYNC: &str = "~sete_sync_";
-
 pub fn later_triggers(look: &Look<'_>, out: &mut Vec<Finding>) {
     if look.plan.dual_write.mode != DualWriteMode::Trigger {
         return;
     }
-    // The server orders triggers by the bytes of their names.
-    for trigger in look.table.triggers.iter().filter(|t| t.before_row && t.enabled && !t.ours && t.name.as_str() > SYNC) {
+    for trigger in look.table.triggers.iter().filter(|t| t.after_sync) {
         out.push(blocker(
             Code::LaterTrigger,
             format!("trigger {}", trigger.name),

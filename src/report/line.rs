@@ -41,6 +41,7 @@ fn words(event: &Event) -> Option<String> {
         Event::StageFinished { stage } => format!("  {stage} done"),
         Event::StageFailed { stage, code, message } => format!("  {stage} failed with {code}: {message}"),
         Event::StageUndone { stage } => format!("  {stage} undone"),
+        Event::ExternalOutput { line } => format!("  | {line}"),
         Event::Note { text } => format!("  {text}"),
         Event::LeaseWaiting { holder } => format!("  waiting for the runner {holder} to end"),
     })

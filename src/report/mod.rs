@@ -103,6 +103,10 @@ pub enum Event {
         stage: Stage,
     },
     /// A remark that needs no answer.
+    /// A line that the command of `drop.external` wrote.
+    ExternalOutput {
+        line: String,
+    },
     Note {
         text: String,
     },
@@ -124,6 +128,7 @@ impl Event {
                 | Event::ConnectionLost { .. }
                 | Event::LeaseWaiting { .. }
                 | Event::DdlPresent { .. }
+                | Event::ExternalOutput { .. }
         )
     }
 

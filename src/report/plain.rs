@@ -66,6 +66,7 @@ mod tests {
             age_s: 3600.0,
             state: "idle in transaction".into(),
             query: "select 1".into(),
+            certain: true,
         };
         let pass = Pass { started_at: fixture::now(), finished_at: fixture::now(), rows: 400_000, divergent: 1, repaired: 0, sample: vec![] };
         let text = shown(

@@ -18,7 +18,7 @@ impl Stage {
             Stage::ReadSwitch if plan.read_switch.mode == SwitchMode::Swap => vec![Ddl::SwapNames { swapped: true }],
             Stage::ReadSwitch => Vec::new(),
             Stage::StopWrites => stop_writes(resolved, app),
-            Stage::Drop => vec![Ddl::DropOldColumn],
+            Stage::Drop => plan.drop.hide.map(|_| Ddl::HideOldColumn).into_iter().chain([Ddl::DropOldColumn]).collect(),
         }
     }
 }

@@ -117,8 +117,7 @@ pub async fn undo(cx: &mut Cx<'_>, stage: Stage) -> Result<()> {
         Stage::Validate => validate::undo(cx).await,
         Stage::ReadSwitch => read_switch::undo(cx).await,
         Stage::StopWrites => stop_writes::undo(cx).await,
-        // A drop that was begun and not done has changed nothing; a done one is refused by `state::next`.
-        Stage::Drop => Ok(()),
+        Stage::Drop => drop::undo(cx).await,
     }
 }
 

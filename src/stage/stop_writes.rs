@@ -11,7 +11,6 @@ use crate::engine::{Ddl, Fill, Probe, Side};
 use crate::error::{Code, Error, Result};
 use crate::plan::DualWriteMode;
 use crate::report::Event;
-use crate::resolve::{ConstraintSpec, Rule};
 use crate::run::Cx;
 
 pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
@@ -53,9 +52,7 @@ pub async fn undo(cx: &mut Cx<'_>) -> Result<()> {
     cx.report(Event::Repaired { rows }).await?;
     act(cx, &Ddl::MoveDefaultBack).await?;
     if cx.state.origin.old_not_null {
-        let proof = ConstraintSpec { name: cx.resolved.names.not_null[0].clone(), rule: Rule::NotNull(Side::Old) };
-        for ddl in [Ddl::AddConstraint(proof.clone()), Ddl::ValidateConstraint(proof.clone()), Ddl::SetNotNull(Side::Old), Ddl::DropConstraint(proof)]
-        {
+        for ddl in cx.resolved.not_null(Side::Old) {
             act(cx, &ddl).await?;
         }
     }

@@ -8,6 +8,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
+pub mod mysql;
 pub mod sete;
 
 use std::io::Write;

@@ -34,13 +34,18 @@ fn stage(s: &StagePreview, engine: EngineKind, limits: &Ddl) -> String {
 fn statements(action: &ActionPreview, engine: EngineKind, limits: &Ddl) -> String {
     let sql: String = action.sql.iter().map(|sql| format!("{};\n", sql.trim_end().trim_end_matches(';'))).collect();
     let limit = if action.online { limits.patience.max(limits.lock_timeout) } else { limits.lock_timeout };
-    let (ms, seconds) = (limit.as_millis(), limit.as_secs().max(1));
+    let ms = limit.as_millis();
     match engine {
         // Built beside everybody else, and therefore outside of a transaction.
         EngineKind::Postgres if action.online => format!("SET lock_timeout = '{ms}ms';\n{sql}RESET lock_timeout;\n"),
         EngineKind::Postgres => format!("BEGIN;\nSET LOCAL lock_timeout = '{ms}ms';\n{sql}COMMIT;\n"),
-        EngineKind::Mysql => format!("SET SESSION lock_wait_timeout = {seconds};\n{sql}"),
+        EngineKind::Mysql => format!("SET SESSION lock_wait_timeout = 1;\n{}", action.sql.iter().map(|sql| for_mysql(sql)).collect::<String>()),
     }
+}
+
+/// The mysql client takes a body with semicolons under another delimiter only.
+fn for_mysql(sql: &str) -> String {
+    if sql.contains(";\n") { format!("DELIMITER $$\n{sql}$$\nDELIMITER ;\n") } else { format!("{sql};\n") }
 }
 
 fn comment(text: &str) -> String {

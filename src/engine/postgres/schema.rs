@@ -125,6 +125,8 @@ pub fn render(r: &Resolved, ddl: &Ddl) -> Vec<String> {
         Ddl::SwapNames { .. } => swap(r),
         Ddl::MoveDefault => move_default(r, &r.old.name, &r.new.name),
         Ddl::MoveDefaultBack => move_default_back(r),
+        // There are no invisible columns; a plan that asks for them is refused.
+        Ddl::HideOldColumn | Ddl::ShowOldColumn => Vec::new(),
     }
 }
 
@@ -230,12 +232,12 @@ fn drop_index(r: &Resolved, index: &IndexSpec) -> String {
 /// Modes and classes as measured on PostgreSQL 13, 15 and 18.
 pub fn cost(r: &Resolved, ddl: &Ddl) -> Cost {
     let table = qualified(&r.table);
-    let on = |mode: &'static str, class, online| Cost { locks: vec![(table.clone(), mode)], class, online };
+    let on = |mode: &'static str, class, online: bool| Cost { locks: vec![(table.clone(), mode)], class, online, queues: !online };
     match ddl {
         Ddl::InstallSync { watch: false } | Ddl::InstallObserver { watch: false } => on(SHARE_ROW_EXCLUSIVE, CostClass::Catalog, false),
         // The function is exchanged under triggers that are there.
         Ddl::InstallSync { watch: true } | Ddl::InstallObserver { watch: true } => {
-            Cost { locks: Vec::new(), class: CostClass::Catalog, online: false }
+            Cost { locks: Vec::new(), class: CostClass::Catalog, online: false, queues: true }
         }
         Ddl::BuildIndex(_) => on(SHARE_UPDATE_EXCLUSIVE, CostClass::Index, true),
         Ddl::DropIndex(_) if r.partitioned => on(ACCESS_EXCLUSIVE, CostClass::Catalog, false),
@@ -256,6 +258,8 @@ pub fn cost(r: &Resolved, ddl: &Ddl) -> Cost {
         | Ddl::SwapNames { .. }
         | Ddl::MoveDefault
         | Ddl::MoveDefaultBack
+        | Ddl::HideOldColumn
+        | Ddl::ShowOldColumn
         | Ddl::DropOldColumn => on(ACCESS_EXCLUSIVE, CostClass::Catalog, false),
     }
 }
@@ -315,7 +319,8 @@ async fn present(tx: &Tx<'_>, r: &Resolved, ddl: &Ddl) -> Result<bool> {
         }
         Ddl::SetNotNull(side) => not_null(*side).await?,
         Ddl::DropNotNull(side) => !not_null(*side).await?,
-        Ddl::Statement(_) | Ddl::Analyze => false,
+        Ddl::Statement(_) | Ddl::Analyze | Ddl::HideOldColumn => false,
+        Ddl::ShowOldColumn => true,
         Ddl::SwapNames { swapped } => {
             // Told by the types: after a swap the plan's old name carries the new type.
             let row = column(tx, r, &r.plan_old).await?;
@@ -401,6 +406,7 @@ async fn blockers(tx: &Tx<'_>, cost: &Cost) -> Result<Vec<Blocker>> {
                 age_s: row.get("age"),
                 state: row.get("state"),
                 query: row.get::<_, String>("query").split_whitespace().collect::<Vec<_>>().join(" "),
+                certain: true,
             });
         }
     }

@@ -99,6 +99,7 @@ impl Reader<'_> {
             age_s: r.get(3),
             state: r.get(4),
             query: crate::secret::mask(r.get(5)),
+            certain: true,
         }))
     }
 }

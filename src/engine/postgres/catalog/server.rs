@@ -6,6 +6,9 @@ use super::{Reader, refused};
 use crate::engine::catalog::Server;
 use crate::error::{Code, Error, Result};
 
+/// Versions from the first that is supported up to, but not including, the first that was never tried.
+const SUPPORTED: std::ops::Range<u32> = 130_000..190_000;
+
 pub(super) async fn version_number(client: &Client) -> Result<u32> {
     let text: String = client
         .query_one("SELECT pg_catalog.current_setting('server_version_num')", &[])
@@ -60,6 +63,8 @@ pub(super) async fn read(reader: &Reader<'_>, address: &str, timeouts: Vec<(Stri
         can_keep_state: r.get("keeps_state"),
         // TID range scans came with 14.
         can_walk_physically: reader.version >= 140_000,
+        too_old: (reader.version < SUPPORTED.start).then(|| "it is older than PostgreSQL 13".to_string()),
+        untested: reader.version >= SUPPORTED.end,
         timeouts,
     })
 }

@@ -2,7 +2,7 @@
 
 use super::types::{self, Ty};
 use super::{Reader, TypedColumn};
-use crate::engine::catalog::{Column, MissingRight, RelationKind, ReplicaIdentity, Sequence, Table};
+use crate::engine::catalog::{Column, MissingRight, RelationKind, ReplicaIdentity, Sequence, Table, Ways};
 use crate::engine::postgres::sql::ident;
 use crate::error::Result;
 use crate::plan::TableName;
@@ -115,6 +115,8 @@ pub(super) async fn read(reader: &Reader<'_>, found: &Found) -> Result<Table> {
         rebuilds: Vec::new(),
         new_default: None,
         sequence: None,
+        ways: Ways { not_null_by_check: true, null_instantly: true, relaxed: None, goes_before: Vec::new(), in_place: "" },
+        innodb: None,
         name: name.clone(),
     })
 }
@@ -139,6 +141,9 @@ async fn columns(reader: &Reader<'_>, table: u32) -> Result<Vec<Column>> {
             generated: !r.get::<_, &str>("generated").is_empty(),
             identity: !r.get::<_, &str>("identity").is_empty(),
             collation: r.get("collation"),
+            definition: String::new(),
+            on_update: false,
+            invisible: false,
         })
         .collect())
 }

@@ -1,0 +1,96 @@
+//! One look at how the server feels: sessions, replicas, the growth of its log.
+
+use std::time::Duration;
+
+use mysql_async::{Row, Value};
+
+use super::conn::{Address, Connector, Session, get};
+use super::{MySql, Settings};
+use crate::engine::Pressure;
+use crate::error::{Code, Error, Result, Trouble};
+use crate::plan::Plan;
+use crate::secret::DbUrl;
+
+pub async fn look(engine: &MySql, plan: &Plan) -> Result<Pressure> {
+    let ours = engine.ours();
+    let mut tx = engine.begin(Settings::LOOK).await?;
+    let pressure = pressure(&mut tx, plan, &ours).await;
+    let mut pressure = tx.end(pressure).await?;
+    for name in &plan.throttle.replicas {
+        pressure.lag.insert(format!("env:{name}"), replica_lag(name).await);
+    }
+    Ok(pressure)
+}
+
+async fn pressure(session: &mut Session, plan: &Plan, ours: &[u32]) -> Result<Pressure> {
+    let names = "'Threads_running', 'Innodb_redo_log_current_lsn', 'Innodb_lsn_current', 'Innodb_os_log_written'";
+    let rows = session.query(&format!("SHOW GLOBAL STATUS WHERE variable_name IN ({names})"), (), "looking at the server's load").await?;
+    let status = rows.iter().map(|row| Ok((get::<String>(row, 0)?, get::<String>(row, 1)?))).collect::<Result<Vec<_>>>()?;
+    let number = |name: &str| status.iter().find(|(n, _)| n == name).and_then(|(_, value)| value.parse::<u64>().ok());
+    // What was made is known at once; what was written to disk, in which there is padding, only on older servers.
+    let log = number("Innodb_redo_log_current_lsn").or(number("Innodb_lsn_current")).or(number("Innodb_os_log_written"));
+    Ok(Pressure {
+        // Ours, that asks, is one of them.
+        active: u32::try_from(number("Threads_running").unwrap_or(0).saturating_sub(1)).unwrap_or(u32::MAX),
+        waiting: waiting(session, ours).await?,
+        wal_bytes: log.unwrap_or(0),
+        query: answer(session, plan).await?,
+        ..Pressure::default()
+    })
+}
+
+/// Sessions of others that wait for a row lock of ours. Who may not look at locks sees none.
+async fn waiting(session: &mut Session, ours: &[u32]) -> Result<u32> {
+    let ours = ours.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let sql = if session.version().is_mariadb() {
+        format!(
+            "SELECT COUNT(DISTINCT w.requesting_trx_id) FROM information_schema.innodb_lock_waits w \
+             JOIN information_schema.innodb_trx b ON b.trx_id = w.blocking_trx_id JOIN information_schema.innodb_trx q ON q.trx_id = w.requesting_trx_id \
+             WHERE b.trx_mysql_thread_id IN ({ours}) AND q.trx_mysql_thread_id NOT IN ({ours})"
+        )
+    } else {
+        format!(
+            "SELECT COUNT(DISTINCT w.requesting_thread_id) FROM performance_schema.data_lock_waits w \
+             JOIN performance_schema.threads b ON b.thread_id = w.blocking_thread_id JOIN performance_schema.threads q ON q.thread_id = w.requesting_thread_id \
+             WHERE b.processlist_id IN ({ours}) AND q.processlist_id NOT IN ({ours})"
+        )
+    };
+    match session.one(&sql, (), "looking at lock waits").await {
+        Ok(row) => get(&row, 0),
+        Err(e) if matches!(e.trouble(), Trouble::Rights | Trouble::Undefined) => Ok(0),
+        Err(e) => Err(e),
+    }
+}
+
+async fn answer(session: &mut Session, plan: &Plan) -> Result<Option<bool>> {
+    let Some(query) = &plan.throttle.query else { return Ok(None) };
+    let rows = session.query(query, (), "asking throttle.query").await?;
+    let row = rows.first().ok_or_else(|| Error::new(Code::PaceGivenUp, "throttle.query gave no row"))?;
+    let number = get::<Option<i64>>(row, 0).map_err(|_| Error::new(Code::PaceGivenUp, "throttle.query must give one boolean"))?;
+    Ok(Some(number.unwrap_or(0) != 0))
+}
+
+/// Asks a replica itself. Whatever goes wrong makes its lag unknown, which stops the backfill.
+async fn replica_lag(variable: &str) -> Option<Duration> {
+    let url = std::env::var(variable).ok()?;
+    let connector = Connector::new(Address::parse(&DbUrl::new(url)).ok()?, "sete").ok()?;
+    let mut session = connector.connect().await.ok()?;
+    let sql = if session.version().is_mariadb() {
+        "SHOW ALL SLAVES STATUS"
+    } else if session.version().number >= (8, 0, 22) {
+        "SHOW REPLICA STATUS"
+    } else {
+        "SHOW SLAVE STATUS"
+    };
+    let channels = session.query(sql, (), "asking a replica for its lag").await.ok()?;
+    // Of several sources the one that is furthest behind; one that is not followed makes all of it unknown.
+    channels.iter().map(seconds_behind).collect::<Option<Vec<_>>>()?.into_iter().max().map(Duration::from_secs)
+}
+
+fn seconds_behind(channel: &Row) -> Option<u64> {
+    let place = channel.columns_ref().iter().position(|c| matches!(c.name_str().as_ref(), "Seconds_Behind_Source" | "Seconds_Behind_Master"))?;
+    match channel.as_ref(place)? {
+        Value::NULL => None,
+        _ => get::<u64>(channel, place).ok(),
+    }
+}
