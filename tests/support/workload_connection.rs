@@ -61,7 +61,7 @@ impl Connection {
             let options = mysql_async::Opts::from_url(url).map_err(|e| Refusal { message: e.to_string(), sqlstate: None, lost: true })?;
             let attributes = [("program_name".to_owned(), name.to_owned())].into();
             // An update that changes nothing has still found its row.
-            let options = mysql_async::OptsBuilder::from_opts(options).client_found_rows(true).connect_attributes(Some(attributes));
+            let options = mysql_async::OptsBuilder::from_opts(options).client_found_rows(true).connect_attributes(attributes);
             return Ok(Connection::Mysql(Box::new(mysql_async::Conn::new(options).await?)));
         }
         let mut config: Config = url.parse()?;
