@@ -84,7 +84,10 @@ impl Connection {
     pub fn own_sql(&self, sql: &str) -> String {
         match self {
             Connection::Postgres(_) => sql.to_owned(),
-            Connection::Mysql(_) => sql.split(" returning ").next().unwrap_or(sql).replace("::bigint", ""),
+            Connection::Mysql(_) => {
+                let sql = sql.split(" returning ").next().unwrap_or(sql);
+                sql.replace("::bigint", "").replace("::int", "").replace("random()", "rand()")
+            }
         }
     }
 
