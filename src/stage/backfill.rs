@@ -51,12 +51,15 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
         Some(progress) if progress.walk == cx.resolved.walk => progress,
         _ => begin(cx, Progress::begin(cx.resolved.walk, cx.resolved.rows, Timestamp::now())).await?,
     };
-    let mut idle_since = Instant::now();
+    let (mut idle_since, mut pace) = (Instant::now(), None);
     loop {
         // Of a sweep that another run began, nobody knows what it left behind: it proves nothing.
         let whole = progress.watermark.is_none();
         let before = (progress.filled, progress.deferred);
         progress = sweep(cx, &progress).await?;
+        if progress.sweep == 0 {
+            pace = Some(progress.pace.clone());
+        }
         let (filled, deferred) = (progress.filled.saturating_sub(before.0), progress.deferred - before.1);
         if whole && progress.sweep > 0 && filled == 0 && deferred == 0 {
             break;
@@ -76,6 +79,9 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
     // Not before the last sweep: a row that differs may move behind the walk, and unlike an empty one no update puts it right.
     progress.refresh = false;
     progress.finished = true;
+    // Later sweeps only look: theirs is not the speed of a backfill.
+    progress.pace = pace.unwrap_or(progress.pace);
+    progress.pace.eta_s = None;
     crash::point("before saving the end of the backfill");
     cx.engine().save_progress(&cx.fence, &progress).await?;
     crash::point("after saving the end of the backfill");
