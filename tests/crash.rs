@@ -210,8 +210,7 @@ fn killed_at_any_point_the_next_run_goes_on() {
         }
     }
     let (count, work) = (work.len(), Mutex::new(work));
-    for needed in
-        ["before add column status_v2", "after swap names back", "before remove observer", "between a batch and its progress", "before saving a pass"]
+    for needed in ["before add column status_v2", "after swap names back", "before remove observer", "before sending a batch", "before saving a pass"]
     {
         assert!(seen.contains(needed), "no point {needed:?} among {seen:?}");
     }

@@ -52,7 +52,8 @@ fn until(server: &Server, db: &str, condition: &str) {
     }
 }
 
-const BEGUN: &str = "coalesce((SELECT (data ->> 'filled')::int > 0 FROM sete.progress), false)";
+const BEGUN: &str =
+    "coalesce((SELECT sum(filled) > 0 FROM sete.chunk), false) OR coalesce((SELECT (data ->> 'filled')::int > 0 FROM sete.progress), false)";
 
 /// Every row once, none left out, and the count that is shown is the true one.
 fn filled_once(server: &Server, db: &str) {

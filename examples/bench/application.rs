@@ -8,8 +8,14 @@ use rand::RngExt as _;
 use tokio::task::JoinHandle;
 
 use crate::BoxError;
-use crate::measure::connect;
 use crate::shape::Shape;
+use crate::way::is_mysql;
+
+#[path = "../../tests/support/workload_connection.rs"]
+#[allow(dead_code, reason = "the workload of the tests uses all of it")]
+mod connection;
+
+use connection::{Argument, Connection};
 
 const CLIENTS: usize = 4;
 
@@ -51,10 +57,11 @@ async fn client(
     first: Duration,
     stop: Arc<AtomicBool>,
 ) -> Result<Vec<f64>, BoxError> {
-    let client = connect(&url).await?;
-    let (key_type, write) = (shape.key_type(), shape.change().write);
-    let read = client.prepare(&format!("SELECT * FROM orders WHERE id = $1::text::{key_type}")).await?;
-    let write = client.prepare(&format!("UPDATE orders SET {write} WHERE id = $1::text::{key_type}")).await?;
+    let mut client = Connection::open(&url, "bench application").await?;
+    let write = shape.change().write;
+    let (table, key) = if is_mysql(&url) { ("bench.orders", "$1".to_string()) } else { ("orders", format!("$1::text::{}", shape.key_type())) };
+    let read = client.own_sql(&format!("SELECT amount::bigint, status FROM {table} WHERE id = {key}"));
+    let write = format!("UPDATE {table} SET {write} WHERE id = {key}");
     let (mut times, mut due) = (Vec::new(), Instant::now() + first);
     for n in 0_u64.. {
         if stop.load(Ordering::Relaxed) {
@@ -64,9 +71,9 @@ async fn client(
         let key = &keys[rand::rng().random_range(0..keys.len())];
         let began = Instant::now();
         if n.is_multiple_of(2) {
-            client.query(&read, &[key]).await?;
+            client.query(&read, &[Argument::Word(key.clone())]).await?;
         } else {
-            client.execute(&write, &[key]).await?;
+            client.query(&write, &[Argument::Word(key.clone())]).await?;
         }
         times.push(began.elapsed().as_secs_f64() * 1000.0);
         due += every;

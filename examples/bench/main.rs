@@ -3,6 +3,7 @@
 
 mod application;
 mod measure;
+mod mysql;
 mod shape;
 mod way;
 
@@ -24,7 +25,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Parser)]
 #[command(name = "bench")]
 struct Arguments {
-    /// Address of a throwaway PostgreSQL, as a superuser, without TLS
+    /// Address of a throwaway server, as a superuser, without TLS: postgres://…/postgres, or mysql://…:port without a database
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     url: String,
     /// What the table is like
@@ -63,6 +64,9 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> Result<(), BoxError> {
+    if way::is_mysql(&arguments.url) {
+        return run_mysql(&arguments).await;
+    }
     for shape in &arguments.shape {
         let base = measure::Base::make(&arguments.url, *shape, arguments.rows).await?;
         println!("\n{shape}: {} rows, heap {}, indexes {}, {}", base.rows, mib(base.heap), mib(base.indexes), base.version);
@@ -85,6 +89,24 @@ async fn run(arguments: Arguments) -> Result<(), BoxError> {
         }
         base.remove().await?;
     }
+    println!("memory of this process, all of the above in it: at most {}", measure::peak_memory()?);
+    Ok(())
+}
+
+async fn run_mysql(arguments: &Arguments) -> Result<(), BoxError> {
+    let base = mysql::Base::make(&arguments.url, arguments.rows).await?;
+    println!("\nbigint key, three more indexes: {} rows, {}, {}", base.rows, mib(base.size), base.version);
+    let mut runs: Vec<Run> = Vec::new();
+    for round in 1..=arguments.rounds {
+        for way in &arguments.way {
+            eprint!("round {round}, {way} … ");
+            let run = mysql::once(&base, *way, arguments.live, &arguments.plan).await?;
+            eprintln!("{:.1} s", run.seconds);
+            runs.push(run);
+        }
+    }
+    println!("{}", table(arguments, &runs));
+    base.remove().await?;
     println!("memory of this process, all of the above in it: at most {}", measure::peak_memory()?);
     Ok(())
 }

@@ -38,7 +38,7 @@ pub struct Run {
 }
 
 /// How long the application is measured alone.
-const IDLE: Duration = Duration::from_secs(8);
+pub const IDLE: Duration = Duration::from_secs(8);
 
 pub async fn connect(url: &str) -> Result<Client, BoxError> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
@@ -191,7 +191,7 @@ pub async fn validation(base: &Base, workers: u32, rounds: usize) -> Result<(f64
 }
 
 /// Of an ascending list.
-fn share(times: &[f64], q: f64) -> f64 {
+pub fn share(times: &[f64], q: f64) -> f64 {
     if times.is_empty() { 0.0 } else { times[((times.len() - 1) as f64 * q).round() as usize] }
 }
 

@@ -42,10 +42,16 @@ impl fmt::Display for Way {
     }
 }
 
-const KEYSET_ROWS: i64 = 1000;
+pub const KEYSET_ROWS: i64 = 1000;
 
 /// The plan. Its trigger is there for every way.
-fn plan(shape: Shape, workers: u32, more: &str) -> String {
+fn plan(url: &str, shape: Shape, workers: u32, more: &str) -> String {
+    if is_mysql(url) {
+        return format!(
+            "id = \"bench\"\nengine = \"mysql\"\n[change]\nkind = \"type\"\ntable = \"bench.orders\"\nfrom = \"status\"\nto = \"status_v2\"\n\
+             type = \"enum('new', 'paid', 'shipped')\"\n[structure]\nindex = []\nnot_null = []\n[backfill]\nworkers = {workers}\n{more}"
+        );
+    }
     let Change { from, to, new_type, forward, .. } = shape.change();
     format!(
         "id = \"bench\"\nengine = \"postgres\"\n[change]\nkind = \"type\"\ntable = \"public.orders\"\nfrom = \"{from}\"\nto = \"{to}\"\n\
@@ -56,6 +62,10 @@ fn plan(shape: Shape, workers: u32, more: &str) -> String {
             format!("[backfill]\nworkers = {workers}\n{more}")
         }
     )
+}
+
+pub fn is_mysql(url: &str) -> bool {
+    url.starts_with("mysql:")
 }
 
 /// Keeps what the backfill last said of itself.
@@ -73,10 +83,11 @@ impl Reporter for Last {
 }
 
 fn job(url: &str, shape: Shape, workers: u32, more: &str, reporter: Arc<dyn Reporter>) -> Result<Job, BoxError> {
-    let text = plan(shape, workers, more);
+    let text = plan(url, shape, workers, more);
     let plan = sete::plan::parse(&text).map_err(|problems| format!("{problems:?}"))?;
-    let url = DbUrl::new(url.to_string());
-    let connect = |name: &str| engine::connect(EngineKind::Postgres, &url, name);
+    let kind = if is_mysql(url) { EngineKind::Mysql } else { EngineKind::Postgres };
+    let url = DbUrl::new(if is_mysql(url) { format!("{}/bench", url.trim_end_matches('/')) } else { url.to_string() });
+    let connect = |name: &str| engine::connect(kind, &url, name);
     Ok(Job { plan, text, engine: connect("sete bench")?, lease_engine: connect("sete bench lease")?, reporter, stop: Stop::default() })
 }
 
@@ -104,7 +115,7 @@ pub async fn fill(way: Way, url: &str, client: &Client, shape: Shape, more: &str
     }
 }
 
-async fn with_sete(url: &str, shape: Shape, workers: u32, more: &str) -> Result<[f64; 3], BoxError> {
+pub async fn with_sete(url: &str, shape: Shape, workers: u32, more: &str) -> Result<[f64; 3], BoxError> {
     let last = Arc::new(Last::default());
     let job = job(url, shape, workers, more, last.clone())?;
     run::step(&job, &StepOptions { through: Some(Stage::Backfill), ..StepOptions::default() }).await?;

@@ -34,7 +34,7 @@ fn words(event: &Event) -> Option<String> {
         Event::BatchRetried { reason, attempt } => format!("  batch taken back ({reason}), try {attempt}"),
         Event::RowsRejected { count: n, first_key, message } => format!("  {} set aside, the first is {first_key}: {message}", rows(*n)),
         Event::ValidatePass { pass, zero_in_a_row, needed } => {
-            format!("  {}; {zero_in_a_row} of {needed} passes in a row without a difference", passed(pass))
+            format!("  {}; zero passes in a row: {zero_in_a_row}, needed: {needed}", passed(pass))
         }
         Event::Repaired { rows: n } => format!("  {} repaired", rows(*n)),
         Event::StageWaiting { stage, waiting_for, until } => format!("  {stage} waits for {}", not_before(waiting_for, *until)),
@@ -85,7 +85,8 @@ pub fn signals(pace: &Pace) -> String {
 
 /// "400,000 rows compared, 2 differ".
 pub fn passed(pass: &Pass) -> String {
-    format!("{} compared, {} differ", rows(pass.rows), number(pass.divergent))
+    let differ = if pass.divergent == 1 { "differs" } else { "differ" };
+    format!("{} compared, {} {differ}", rows(pass.rows), number(pass.divergent))
 }
 
 fn rows(n: u64) -> String {

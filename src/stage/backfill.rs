@@ -51,12 +51,15 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
         Some(progress) if progress.walk == cx.resolved.walk => progress,
         _ => begin(cx, Progress::begin(cx.resolved.walk, cx.resolved.rows, Timestamp::now())).await?,
     };
-    let mut idle_since = Instant::now();
+    let (mut idle_since, mut pace) = (Instant::now(), None);
     loop {
         // Of a sweep that another run began, nobody knows what it left behind: it proves nothing.
         let whole = progress.watermark.is_none();
         let before = (progress.filled, progress.deferred);
         progress = sweep(cx, &progress).await?;
+        if progress.sweep == 0 {
+            pace = Some(progress.pace.clone());
+        }
         let (filled, deferred) = (progress.filled.saturating_sub(before.0), progress.deferred - before.1);
         if whole && progress.sweep > 0 && filled == 0 && deferred == 0 {
             break;
@@ -76,6 +79,9 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
     // Not before the last sweep: a row that differs may move behind the walk, and unlike an empty one no update puts it right.
     progress.refresh = false;
     progress.finished = true;
+    // Later sweeps only look: theirs is not the speed of a backfill.
+    progress.pace = pace.unwrap_or(progress.pace);
+    progress.pace.eta_s = None;
     crash::point("before saving the end of the backfill");
     cx.engine().save_progress(&cx.fence, &progress).await?;
     crash::point("after saving the end of the backfill");
@@ -105,15 +111,20 @@ pub async fn join(cx: &Cx<'_>) -> Result<()> {
             .load(&cx.state.id)
             .await?
             .ok_or_else(|| Error::new(Code::NoSuchPlan, format!("plan {} was forgotten meanwhile", cx.state.id)))?;
-        let progress = match state.progress {
-            _ if state.lease.as_ref().is_none_or(|lease| !lease.alive || lease.token != cx.fence.token) => {
-                return Err(Error::new(Code::LeaseLost, format!("the run of plan {} that was joined has ended", cx.state.id)));
-            }
+        let joined = state.lease.as_ref().is_some_and(|lease| lease.alive && lease.token == cx.fence.token);
+        let progress = match &state.progress {
             Some(progress) if !progress.finished && state.current() == Stage::Backfill => progress,
             _ => return Ok(()),
         };
-        sweep(cx, &progress).await?;
-        cx.sleep(Duration::from_secs(1)).await?;
+        if !joined {
+            return Err(Error::new(Code::LeaseLost, format!("the run of plan {} that was joined has ended before the backfill", cx.state.id)));
+        }
+        match sweep(cx, progress).await {
+            // The run may have ended with the backfill: that is for the next look to say.
+            Err(e) if e.code() == Code::LeaseLost => {}
+            done => drop(done?),
+        }
+        cx.sleep(Duration::from_millis(500)).await?;
     }
 }
 

@@ -4,6 +4,7 @@
 //! One divergence sets the count of zero passes back. Undone by dropping what was built.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use serde_json::json;
@@ -21,6 +22,8 @@ use crate::walk::{self, Purpose};
 
 /// A write in two statements, or in flight, is given this long to settle before its row counts as divergent.
 const SETTLE: Duration = Duration::from_millis(250);
+/// Keys of rows that differ are remembered up to this number, to be looked for again.
+const RECHECKED: u32 = 1000;
 /// For repairs: longer than a batch of the backfill waits, since a divergent row is worth it.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
 
@@ -31,7 +34,8 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
         let (divergent, sample) = (pass.divergent, pass.sample.join(", "));
         record(cx, pass).await?;
         if divergent > 0 {
-            let message = format!("{} of {} differ, for example {sample}", count(divergent as usize, "row"), cx.resolved.table);
+            let differ = if divergent == 1 { "differs" } else { "differ" };
+            let message = format!("{} of {} {differ}, for example {sample}", count(divergent as usize, "row"), cx.resolved.table);
             return Err(Error::new(Code::Diverged, message));
         }
         outcome = due(cx).await?;
@@ -76,13 +80,20 @@ async fn build(cx: &mut Cx<'_>) -> Result<()> {
         cx.remember(Stage::Validate, "found", json!(found)).await?;
     }
     let mut built: Vec<String> = serde_json::from_value(cx.remembered(Stage::Validate, "built")).unwrap_or_default();
+    let mut new = false;
     for ddl in &structure {
         let name = action(&cx.resolved, ddl);
-        // A statement of the user's own can't be looked for in the catalog, so it is remembered.
-        if built.contains(&name) && matches!(ddl, Ddl::Statement(_)) {
+        let stands = match ddl {
+            // A statement of the user's own can't be looked for in the catalog, so it is remembered.
+            Ddl::Statement(_) => built.contains(&name),
+            Ddl::Analyze => built.contains(&name) && !new,
+            _ => built.contains(&name) && cx.engine().present(&cx.resolved, ddl).await?,
+        };
+        if stands {
             continue;
         }
         act(cx, ddl).await?;
+        new = true;
         if !built.contains(&name) {
             built.push(name);
             cx.remember(Stage::Validate, "built", json!(built)).await?;
@@ -117,11 +128,10 @@ async fn pass(cx: &Cx<'_>, repair: bool) -> Result<Pass> {
     let pass = RefCell::new(Pass { started_at, finished_at: started_at, rows: 0, divergent: 0, repaired: 0, sample: Vec::new() });
     let wanted = cx.plan().validate.sample;
     walk::over_table(cx, Purpose::Read, async |engine, chunk| {
-        let mut seen = compare(cx, engine, chunk, wanted).await?;
+        let mut seen = compare(cx, engine, chunk, RECHECKED).await?;
         if seen.divergent > 0 {
-            // One that comes and goes is a write in two statements, or one whose sync had not been seen yet.
             cx.sleep(SETTLE).await?;
-            seen = compare(cx, engine, chunk, wanted).await?;
+            seen = staying(&seen, compare(cx, engine, chunk, RECHECKED).await?, cx.resolved.key.is_some());
         }
         let mut repaired = 0;
         if seen.divergent > 0 && repair {
@@ -129,14 +139,15 @@ async fn pass(cx: &Cx<'_>, repair: bool) -> Result<Pass> {
             seen = Compared { rows: seen.rows, ..compare(cx, engine, chunk, wanted).await? };
         }
         let rows = seen.rows;
-        let mut pass = pass.borrow_mut();
-        pass.rows += rows;
-        pass.divergent += seen.divergent;
-        pass.repaired += repaired;
-        let room = (wanted as usize).saturating_sub(pass.sample.len());
-        pass.sample.extend(seen.sample.into_iter().take(room));
-        let event = Event::ValidateProgress { rows: pass.rows, total: cx.resolved.rows.max(pass.rows), divergent: pass.divergent };
-        drop(pass);
+        let event = {
+            let mut pass = pass.borrow_mut();
+            pass.rows += rows;
+            pass.divergent += seen.divergent;
+            pass.repaired += repaired;
+            let room = (wanted as usize).saturating_sub(pass.sample.len());
+            pass.sample.extend(seen.sample.into_iter().take(room));
+            Event::ValidateProgress { rows: pass.rows, total: cx.resolved.rows.max(pass.rows), divergent: pass.divergent }
+        };
         cx.report(event).await?;
         Ok(rows)
     })
@@ -144,6 +155,17 @@ async fn pass(cx: &Cx<'_>, repair: bool) -> Result<Pass> {
     let mut pass = pass.into_inner();
     pass.finished_at = cx.engine().now().await?;
     Ok(pass)
+}
+
+/// A row that differs in both looks differs; one that comes and goes is a write in two statements, seen between them. Where rows
+/// have no key, or too many differ, the second look alone decides.
+fn staying(first: &Compared, second: Compared, keyed: bool) -> Compared {
+    if !keyed || first.divergent > u64::from(RECHECKED) || second.divergent > u64::from(RECHECKED) {
+        return second;
+    }
+    let before: HashSet<&String> = first.sample.iter().collect();
+    let sample: Vec<String> = second.sample.into_iter().filter(|key| before.contains(key)).collect();
+    Compared { divergent: sample.len() as u64, sample, ..second }
 }
 
 /// A row that doesn't convert must not end the comparison: then each row is asked whether it does.
@@ -201,4 +223,25 @@ pub async fn extra_pass(cx: &mut Cx<'_>, repair: bool) -> Result<Pass> {
     }
     record(cx, pass.clone()).await?;
     Ok(pass)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(keys: &[&str], divergent: u64) -> Compared {
+        Compared { rows: 100, divergent, empty: 0, sample: keys.iter().map(ToString::to_string).collect() }
+    }
+
+    #[test]
+    fn only_rows_that_differ_twice_count() {
+        assert_eq!(staying(&seen(&["1", "2"], 2), seen(&["2", "3"], 2), true), seen(&["2"], 1));
+        assert_eq!(staying(&seen(&["1"], 1), seen(&["3"], 1), true), seen(&[], 0));
+    }
+
+    #[test]
+    fn without_keys_or_with_too_many_the_second_look_decides() {
+        assert_eq!(staying(&seen(&["1"], 1), seen(&["3"], 1), false), seen(&["3"], 1));
+        assert_eq!(staying(&seen(&["1"], 5000), seen(&["3"], 1), true), seen(&["3"], 1));
+    }
 }

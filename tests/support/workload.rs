@@ -25,9 +25,11 @@ use rand::RngExt;
 use serde::{Serialize, Serializer};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_postgres::types::private::BytesMut;
-use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{Client, Config, NoTls, Row, Statement};
+
+#[path = "workload_connection.rs"]
+mod connection;
+
+use connection::{Answer, Argument, Connection, Refusal};
 
 /// A rolling deploy reaches one client after the other.
 const BETWEEN_CLIENTS: Duration = Duration::from_millis(200);
@@ -204,22 +206,17 @@ impl Workload {
         Ok(Running { releases, stop, clients, stats, deploys, table: shared.table.clone(), started })
     }
 
-    async fn connect(&self, name: &str) -> Result<Connection, tokio_postgres::Error> {
-        let mut config: Config = self.url.parse()?;
-        config.application_name(name);
-        let (client, connection) = config.connect(NoTls).await?;
-        // Ends with the client, or with an error that the client's next statement reports.
-        let driver = tokio::spawn(async move { drop(connection.await) });
-        Ok(Connection { client, driver, prepared: BTreeMap::new() })
+    async fn connect(&self, name: &str) -> Result<Connection, Refusal> {
+        Connection::open(&self.url, name).await
     }
 
     async fn highest_row(&self) -> Result<i64, BoxError> {
         if let Some(rows) = self.rows {
             return Ok(rows);
         }
-        let connection = self.connect(&self.name).await?;
-        let row = connection.client.query_one(&format!("select coalesce(max({}), 0)::bigint from {}", self.key, self.table), &[]).await?;
-        Ok(row.try_get(0)?)
+        let mut connection = self.connect(&self.name).await?;
+        let sql = connection.own_sql(&format!("select coalesce(max({}), 0)::bigint, '' from {}", self.key, self.table));
+        Ok(connection.query(&sql, &[]).await?.key.unwrap_or_default())
     }
 }
 
@@ -268,20 +265,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 // --- one client ------------------------------------------------------------------------------------------------------
-
-struct Connection {
-    client: Client,
-    driver: JoinHandle<()>,
-    /// As applications do it: every statement is prepared once a connection, so that a schema change which breaks
-    /// cached plans is felt here.
-    prepared: BTreeMap<String, Statement>,
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
-}
 
 /// A row that this client inserted, and what its columns must hold; None: not known (the insert named neither).
 struct Own {
@@ -397,10 +380,10 @@ impl Session {
         let sql = format!("insert into {} ({}) values ({}) returning {}::bigint", w.table, columns.join(", "), values.join(", "), w.key);
         let known = !written.is_empty();
         let arguments = vec![Argument::Word(word.clone()); written.len()];
-        if let Some(row) = self.query(Kind::Insert, &sql, &arguments).await.and_then(|rows| rows.into_iter().next()) {
-            match row.try_get(0) {
-                Ok(id) => self.own.push(Own { id, word: known.then_some(word) }),
-                Err(error) => self.wrong(Kind::Insert, format!("no key came back: {error}"), &sql),
+        if let Some(answer) = self.query(Kind::Insert, &sql, &arguments).await {
+            match answer.key {
+                Some(id) => self.own.push(Own { id, word: known.then_some(word) }),
+                None => self.wrong(Kind::Insert, "no key came back".to_owned(), &sql),
             }
         }
     }
@@ -418,8 +401,8 @@ impl Session {
         let done = self.query(Kind::Update, &sql, &arguments).await;
         let Some(place) = own else { return };
         match done {
-            Some(rows) if rows.len() == 1 => self.own[place].word = Some(word),
-            Some(rows) => self.wrong(Kind::Update, format!("row {id} of its own: {} rows updated", rows.len()), &sql),
+            Some(answer) if answer.rows == 1 => self.own[place].word = Some(word),
+            Some(answer) => self.wrong(Kind::Update, format!("row {id} of its own: {} rows updated", answer.rows), &sql),
             // It failed, or the connection broke: nobody knows what the row holds.
             None => self.own[place].word = None,
         }
@@ -429,10 +412,10 @@ impl Session {
         let Some((id, own)) = self.pick() else { return };
         let sql = self.update_sql(&format!("{} = $2", self.workload.touch));
         let done = self.query(Kind::Touch, &sql, &[Argument::Key(id), Argument::Word(format!("{} says {word}", self.name))]).await;
-        if let (Some(rows), Some(_)) = (done, own)
-            && rows.len() != 1
+        if let (Some(answer), Some(_)) = (done, own)
+            && answer.rows != 1
         {
-            self.wrong(Kind::Touch, format!("row {id} of its own: {} rows updated", rows.len()), &sql);
+            self.wrong(Kind::Touch, format!("row {id} of its own: {} rows updated", answer.rows), &sql);
         }
     }
 
@@ -448,10 +431,10 @@ impl Session {
         }
         let oldest = self.own.remove(0);
         let sql = format!("delete from {} where {key} = $1 returning {key}::bigint", self.workload.table, key = self.workload.key);
-        if let Some(rows) = self.query(Kind::Delete, &sql, &[Argument::Key(oldest.id)]).await
-            && rows.len() != 1
+        if let Some(answer) = self.query(Kind::Delete, &sql, &[Argument::Key(oldest.id)]).await
+            && answer.rows != 1
         {
-            self.wrong(Kind::Delete, format!("row {} of its own: {} rows deleted", oldest.id, rows.len()), &sql);
+            self.wrong(Kind::Delete, format!("row {} of its own: {} rows deleted", oldest.id, answer.rows), &sql);
         }
     }
 
@@ -461,21 +444,18 @@ impl Session {
         let w = &self.workload;
         let column = self.read_column(reads);
         let list = column.map(|column| format!(", {column}")).unwrap_or_default();
-        let sql = format!("select {}::bigint, {}{list} from {} where {} = $1", w.key, w.touch, w.table, w.key);
+        let sql = format!("select {}::bigint{list}, {} from {} where {} = $1", w.key, w.touch, w.table, w.key);
         let known = column.is_some();
-        let Some(rows) = self.query(Kind::Read, &sql, &[Argument::Key(id)]).await else { return };
+        let Some(answer) = self.query(Kind::Read, &sql, &[Argument::Key(id)]).await else { return };
         let Some(place) = own else { return };
-        let Some(row) = rows.first() else { return self.wrong(Kind::Read, format!("row {id} of its own is gone"), &sql) };
-        if !known {
-            return;
+        if answer.rows == 0 {
+            return self.wrong(Kind::Read, format!("row {id} of its own is gone"), &sql);
         }
-        match (row.try_get::<_, Option<Word>>(2), &self.own[place].word) {
-            (Ok(found), Some(written)) if found.as_ref().map(|word| &word.0) != Some(written) => {
-                let found = found.map_or_else(|| "NULL".to_owned(), |word| word.0);
-                self.wrong(Kind::Read, format!("row {id}: wrote {written}, reads {found}"), &sql);
-            }
-            (Err(error), _) => self.wrong(Kind::Read, format!("row {id}: {error}"), &sql),
-            _ => {}
+        if let (true, Some(written)) = (known, &self.own[place].word)
+            && answer.word.as_ref() != Some(written)
+        {
+            let found = answer.word.unwrap_or_else(|| "NULL".to_owned());
+            self.wrong(Kind::Read, format!("row {id}: wrote {written}, reads {found}"), &sql);
         }
     }
 
@@ -488,11 +468,12 @@ impl Session {
     }
 
     /// One statement, timed from its start to its last row, preparing included. None: it failed.
-    async fn query(&mut self, kind: Kind, sql: &str, arguments: &[Argument]) -> Option<Vec<Row>> {
+    async fn query(&mut self, kind: Kind, sql: &str, arguments: &[Argument]) -> Option<Answer> {
         let connection = self.connection.as_mut()?;
+        let sql = &connection.own_sql(sql);
         let begin = Instant::now();
         let result = connection.query(sql, arguments).await;
-        let lost = connection.client.is_closed();
+        let lost = connection.is_closed() || result.as_ref().is_err_and(|refusal| refusal.lost);
         self.note(kind, sql, begin, result.as_ref().err());
         if lost {
             self.connection = None;
@@ -503,14 +484,14 @@ impl Session {
         result.ok()
     }
 
-    fn note(&self, kind: Kind, sql: &str, begin: Instant, error: Option<&tokio_postgres::Error>) {
+    fn note(&self, kind: Kind, sql: &str, begin: Instant, error: Option<&Refusal>) {
         let took = begin.elapsed();
         let at_s = begin.duration_since(self.started).as_secs_f64();
         let mut stats = lock(&self.stats);
         stats.took(kind, took, || Slowest { kind, ms: millis(took), statement: sql.to_owned(), client: self.name.clone(), at_s });
         if let Some(error) = error {
-            let sqlstate = error.code().map(|code| code.code().to_owned());
-            stats.failed(kind, Failure { message: causes(error), sqlstate, statement: sql.to_owned(), client: self.name.clone(), at_s });
+            let (message, sqlstate) = (error.message.clone(), error.sqlstate.clone());
+            stats.failed(kind, Failure { message, sqlstate, statement: sql.to_owned(), client: self.name.clone(), at_s });
         }
     }
 
@@ -523,66 +504,6 @@ impl Session {
     fn wrong(&self, kind: Kind, message: String, sql: &str) {
         let at_s = self.started.elapsed().as_secs_f64();
         lock(&self.stats).wrong(kind, Failure { message, sqlstate: None, statement: sql.to_owned(), client: self.name.clone(), at_s });
-    }
-}
-
-impl Connection {
-    async fn query(&mut self, sql: &str, arguments: &[Argument]) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let statement = match self.prepared.get(sql) {
-            Some(statement) => statement.clone(),
-            None => {
-                let statement = self.client.prepare(sql).await?;
-                self.prepared.insert(sql.to_owned(), statement.clone());
-                statement
-            }
-        };
-        let arguments: Vec<&(dyn ToSql + Sync)> = arguments.iter().map(|argument| argument as _).collect();
-        self.client.query(&statement, &arguments).await
-    }
-}
-
-fn causes(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
-}
-
-/// A key, or a word for a column whose type we don't know: varchar, text, and an enum are alike on the wire.
-#[derive(Clone, Debug)]
-enum Argument {
-    Key(i64),
-    Word(String),
-}
-
-impl ToSql for Argument {
-    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, BoxError> {
-        match self {
-            Self::Key(key) if *ty == Type::INT4 => i32::try_from(*key)?.to_sql(ty, out),
-            Self::Key(key) => key.to_sql(ty, out),
-            Self::Word(word) => word.as_str().to_sql(&Type::TEXT, out),
-        }
-    }
-
-    fn accepts(_: &Type) -> bool {
-        true
-    }
-
-    to_sql_checked!();
-}
-
-struct Word(String);
-
-impl<'a> FromSql<'a> for Word {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, BoxError> {
-        Ok(Self(std::str::from_utf8(raw)?.to_owned()))
-    }
-
-    fn accepts(_: &Type) -> bool {
-        true
     }
 }
 

@@ -81,7 +81,7 @@ fn backfill(b: &BackfillReport) -> String {
 }
 
 fn validate(v: &ValidateReport) -> String {
-    let mut line = format!("validate: {} of {} passes in a row without a difference", v.passes, v.needed);
+    let mut line = format!("validate: zero passes in a row: {}, needed: {}", v.passes, v.needed);
     line += &v.last_divergent.map_or(String::new(), |n| format!(", the last found {}", number(n)));
     line += &v.next_pass_at.map_or(String::new(), |at| format!(", the next not before {}", time(at)));
     line

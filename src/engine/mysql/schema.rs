@@ -58,6 +58,10 @@ impl Schema for MySql {
         let mut session = self.dedicated().await?;
         let settings = format!("SET SESSION sql_mode = '{}', lock_wait_timeout = {METADATA_WAIT}", render::DDL_MODE);
         session.batch(&settings, "setting the limits of an action").await?;
+        let set: u32 = get(&session.one("SELECT @@SESSION.lock_wait_timeout", (), "reading lock_wait_timeout back").await?, 0)?;
+        if set != METADATA_WAIT {
+            return Err(Error::new(Code::Internal, format!("lock_wait_timeout reads back as {set} s after it was set to {METADATA_WAIT} s")));
+        }
         crash::point("before sending an action");
         let began = Instant::now();
         let done = self.act(&mut session, r, ddl).await;

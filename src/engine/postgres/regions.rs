@@ -75,8 +75,9 @@ async fn one_turn(tx: &Tx<'_>, r: &Resolved, turn: &Turn<'_>, begin: &str) -> Re
     let region = turn.walked.map(|w| &w.region);
     // No region has the number 0.
     let (id, token) = region.map_or((0, 0), |region| (region.id, region.token));
-    let (fence, done, over): ([&(dyn ToSql + Sync); 2], [&(dyn ToSql + Sync); 2], [&(dyn ToSql + Sync); 3]) =
-        ([plan, &turn.fence.token], [&id, &token], [plan, &turn.worker, &ttl]);
+    let fence: [&(dyn ToSql + Sync); 2] = [plan, &turn.fence.token];
+    let done: [&(dyn ToSql + Sync); 2] = [&id, &token];
+    let over: [&(dyn ToSql + Sync); 3] = [plan, &turn.worker, &ttl];
     let (begun, fenced, front, done, over) = tokio::join!(
         biased;
         tx.batch(begin, "taking a region"),
