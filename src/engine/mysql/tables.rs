@@ -7,7 +7,6 @@ use super::conn::get;
 use super::sql::ident;
 use super::{MySql, Settings, Tx};
 use crate::error::{Code, Error, Result};
-use crate::resolve::Names;
 
 /// Raised with every change of these tables; [`MIGRATIONS`] leads from one to the next.
 const FORMAT: i64 = 1;
@@ -114,7 +113,7 @@ async fn migrate(session: &mut Tx<'_>) -> Result<()> {
 /// The plan's rows go; with the last plan, our tables go too.
 pub async fn forget(engine: &MySql, plan: &str) -> Result<()> {
     let mut tx = engine.begin(Settings::STATE).await?;
-    let left = forget_rows(&mut tx, plan).await;
+    let left = forget_rows(&mut tx, engine.database(), plan).await;
     if tx.end(left).await? {
         return Ok(());
     }
@@ -125,8 +124,8 @@ pub async fn forget(engine: &MySql, plan: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether our tables are still needed: by other plans, or by triggers of this one.
-async fn forget_rows(tx: &mut Tx<'_>, plan: &str) -> Result<bool> {
+/// Whether our tables are still needed: by other plans, or by triggers.
+async fn forget_rows(tx: &mut Tx<'_>, database: &str, plan: &str) -> Result<bool> {
     for (name, _) in MIGRATIONS.iter().flat_map(|tables| tables.iter()) {
         let column = match *name {
             "sete_format" => continue,
@@ -137,12 +136,8 @@ async fn forget_rows(tx: &mut Tx<'_>, plan: &str) -> Result<bool> {
     }
     let plans = tx.one("SELECT COUNT(*) FROM sete_plan", (), "counting the plans").await?;
     // By force a plan may be forgotten while its triggers are in place: what they write to stays.
-    let names = Names::of(plan);
-    let mut triggers = 0;
-    for name in names.sync_triggers.iter().chain(&names.observer_triggers) {
-        // Of all variants, and in whatever database the table is.
-        let sql = "SELECT COUNT(*) FROM information_schema.triggers WHERE LEFT(trigger_name, CHAR_LENGTH(?)) = ?";
-        triggers += get::<i64>(&tx.one(sql, (name, name), "looking for the plan's triggers").await?, 0)?;
-    }
-    Ok(get::<i64>(&plans, 0)? > 0 || triggers > 0)
+    let ours = format!("{}.`sete_", ident(database));
+    let sql = "SELECT COUNT(*) FROM information_schema.triggers WHERE LOCATE(?, action_statement) > 0";
+    let triggers = tx.one(sql, (ours,), "looking for triggers that need our tables").await?;
+    Ok(get::<i64>(&plans, 0)? > 0 || get::<i64>(&triggers, 0)? > 0)
 }

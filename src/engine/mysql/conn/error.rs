@@ -21,8 +21,8 @@ pub fn classify(err: &DriverFailure) -> Trouble {
 /// Source of the numbers: the error references of MySQL 9.7 and MariaDB 10.11.
 pub fn trouble_of(code: u16, sqlstate: &str, message: &str) -> Trouble {
     match code {
-        // A lock wait that took too long, of rows and of metadata; NOWAIT.
-        1205 | 3572 => Trouble::LockTimeout,
+        // A lock wait that took too long, of rows and of metadata; NOWAIT; the lock on a counter (AUTO_INCREMENT), as a trigger may need.
+        1205 | 1467 | 3572 => Trouble::LockTimeout,
         1213 => Trouble::Deadlock,
         // 1020: changed since last read (MariaDB's snapshot isolation); 3101: a cluster took the transaction back.
         1020 | 3101 => Trouble::Serialization,

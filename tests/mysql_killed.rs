@@ -1,0 +1,235 @@
+//! Kills, lost connections, restarts and rivals on MySQL and MariaDB, all from outside and at whatever moment they come.
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rand::RngExt;
+use support::mysql::{Server, available, shared};
+use support::sete::{Sete, finish, retype};
+
+fn plan(more: &str) -> String {
+    retype("orders-status", "orders", "status", "status_v2", "enum('new','paid','shipped')", more)
+        .replace("engine = \"postgres\"", "engine = \"mysql\"")
+}
+
+/// `filled` records what sete itself wrote to the new column, from the moment on that the column is there.
+fn orders(server: &Server, rows: u32, more: &str) -> (String, Sete) {
+    let (db, url) = server.fresh_db();
+    let digits = "CREATE TABLE d (n INT PRIMARY KEY); INSERT INTO d VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)";
+    server.sql(
+        &db,
+        &format!(
+            "{digits};
+            CREATE TABLE orders (id BIGINT AUTO_INCREMENT PRIMARY KEY, status VARCHAR(20) NOT NULL DEFAULT 'new', note VARCHAR(40), KEY (status));
+            INSERT INTO orders (status, note) SELECT ELT(1 + n % 3, 'new', 'paid', 'shipped'), CONCAT('note ', n) FROM (
+                SELECT 1 + a.n + 10 * b.n + 100 * c.n + 1000 * e.n + 10000 * f.n AS n FROM d a, d b, d c, d e, d f) numbers WHERE n <= {rows};
+            DROP TABLE d;
+            CREATE TABLE filled (seq BIGINT AUTO_INCREMENT PRIMARY KEY, id BIGINT, was VARCHAR(20))"
+        ),
+    );
+    let sete = Sete::new(&url, &plan(&format!("[backfill]\nuser_triggers = \"fire\"\n{more}")));
+    sete.through("expand");
+    server.sql(
+        &db,
+        "DELIMITER //
+        CREATE TRIGGER note_fill AFTER UPDATE ON orders FOR EACH ROW BEGIN
+            IF @sete_by IS NOT NULL AND NOT OLD.status_v2 <=> NEW.status_v2 THEN INSERT INTO filled (id, was) VALUES (NEW.id, OLD.status_v2); END IF;
+        END//",
+    );
+    sete.through("dual_write");
+    (db, sete)
+}
+
+/// Waits for a condition in the database.
+fn until(server: &Server, db: &str, condition: &str) {
+    let began = Instant::now();
+    while server.sql(db, &format!("SELECT COALESCE(({condition}), 0)")) != "1" {
+        assert!(began.elapsed() < Duration::from_secs(60), "it does not come to hold: {condition}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+const BEGUN: &str = "SELECT COUNT(*) > 0 FROM filled";
+
+/// Every row once, none left out, and the count that is shown is the true one.
+fn filled_once(server: &Server, db: &str) {
+    let differ = "SELECT COUNT(*) FROM orders WHERE NOT (CAST(status AS BINARY) <=> CAST(status_v2 AS BINARY))";
+    assert_eq!(server.sql(db, differ), "0", "rows differ");
+    assert_eq!(server.sql(db, "SELECT COUNT(*) - COUNT(DISTINCT id), COUNT(was) FROM filled"), "0\t0", "rows were filled twice");
+    let shown = server.sql(db, "SELECT JSON_EXTRACT(data, '$.filled') FROM sete_progress");
+    assert_eq!(shown, server.sql(db, "SELECT COUNT(*) FROM filled"), "`filled` is not what was filled");
+}
+
+/// The application, as it was before the change: it knows the old column alone. What fails in it fails the test.
+fn application(server: &Server, db: &str, rows: u32, stop: &AtomicBool) -> u32 {
+    let mut writes = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let id = rand::rng().random_range(1..=rows);
+        server.sql(db, &format!("UPDATE orders SET status = ELT(1 + {writes} % 3, 'new', 'paid', 'shipped') WHERE id = {id}; INSERT INTO orders (status) VALUES ('paid')"));
+        writes += 1;
+    }
+    writes
+}
+
+/// Ends when the test does, however it does.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn killed_at_random_moments_the_backfill_goes_on_at_once() {
+    for server in shared() {
+        let rows = 20_000;
+        let pace = |rows_per_s: u32| format!("batch_rows = 500\nworkers = 2\nmax_rows_per_s = {rows_per_s}");
+        // So slow that the kills come before the end, however slow the machine is.
+        let (db, sete) = orders(server, rows, &pace(600));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| application(server, &db, rows, &stop));
+            let ends = Stop(&stop);
+            for kill in 1..=15 {
+                let token = server.sql(&db, "SELECT token FROM sete_lease");
+                let mut run = sete.start("step", &["--through", "backfill"]);
+                std::thread::sleep(Duration::from_millis(rand::rng().random_range(0..200)));
+                if kill % 2 == 0 {
+                    // In the midst of the work, however slow the machine is.
+                    until(server, &db, &format!("SELECT token > {token} FROM sete_lease"));
+                }
+                if let Some(status) = run.try_wait().expect("ours to wait for") {
+                    panic!("it ended with {status} before kill {kill}: {}", finish(run).text());
+                }
+                run.kill().expect("SIGKILL is sent");
+                run.wait().expect("ours to wait for");
+            }
+            sete.rewrite(&plan(&format!("[backfill]\nuser_triggers = \"fire\"\n{}", pace(50_000))));
+            // Not after the 30 s of the dead holder's lease.
+            let (began, token) = (Instant::now(), server.sql(&db, "SELECT token FROM sete_lease"));
+            let run = sete.start("step", &["--through", "backfill"]);
+            until(server, &db, &format!("SELECT token > {token} FROM sete_lease"));
+            assert!(began.elapsed() < Duration::from_secs(25), "the dead holder was waited for");
+            let out = finish(run);
+            assert_eq!(out.code, 0, "{}", out.text());
+            drop(ends);
+            assert!(running.join().expect("the application's writes went through") > 0);
+        });
+        filled_once(server, &db);
+        sete.through("validate");
+    }
+}
+
+#[test]
+fn a_session_that_is_ended_is_replaced_within_the_run() {
+    for server in shared() {
+        let (db, sete) = orders(server, 6000, "batch_rows = 100\nworkers = 2\nmax_rows_per_s = 4000");
+        let run = sete.start("step", &["--through", "backfill"]);
+        until(server, &db, BEGUN);
+        for _ in 0..8 {
+            let sessions = server.sql(&db, "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()");
+            let ids: Vec<&str> = sessions.lines().collect();
+            if !ids.is_empty() {
+                // It may have ended by itself.
+                server.client(&db, &format!("KILL {}", ids[rand::rng().random_range(0..ids.len())]));
+            }
+            std::thread::sleep(Duration::from_millis(rand::rng().random_range(0..100)));
+        }
+        let out = finish(run);
+        assert_eq!(out.code, 0, "{}", out.text());
+        filled_once(server, &db);
+    }
+}
+
+#[test]
+fn a_server_that_crashes_and_comes_back_costs_nothing() {
+    for kind in available() {
+        let mut server = Server::start(&kind, &["--innodb-flush-log-at-trx-commit=1"]);
+        for graceful in [false, true] {
+            let (db, sete) = orders(&server, 6000, "batch_rows = 100\nmax_rows_per_s = 3000");
+            let run = sete.start("step", &["--through", "backfill"]);
+            until(&server, &db, BEGUN);
+            if graceful {
+                server.stop();
+            } else {
+                server.kill();
+            }
+            server.restart();
+            let out = finish(run);
+            // Gone on by itself, or, where the server was away for too long, said so.
+            assert!(out.code == 0 || out.code == 1 && ["E801", "E803"].iter().any(|code| out.stderr.contains(code)), "{}: {}", out.code, out.text());
+            if out.code != 0 {
+                sete.through("backfill");
+            }
+            filled_once(&server, &db);
+        }
+    }
+}
+
+#[test]
+fn of_two_runners_one_runs() {
+    for server in shared() {
+        // So slow that neither gets to the end.
+        let (_db, sete) = orders(server, 3000, "batch_rows = 10\nmax_rows_per_s = 20");
+        for round in 0..4 {
+            let mut pair = [sete.start("step", &["--through", "backfill"]), sete.start("step", &["--through", "backfill"])];
+            let began = Instant::now();
+            let ended = loop {
+                assert!(began.elapsed() < Duration::from_secs(60), "round {round}: both run");
+                match [0, 1].into_iter().find(|n| pair[*n].try_wait().expect("ours to wait for").is_some()) {
+                    Some(n) => break n,
+                    None => std::thread::sleep(Duration::from_millis(10)),
+                }
+            };
+            let [first, second] = pair;
+            let (loser, winner) = if ended == 0 { (first, second) } else { (second, first) };
+            let holder = format!("pid {} ", winner.id());
+            let out = finish(loser);
+            assert!(
+                out.code == 7 && out.stderr.contains("E601") && out.stderr.contains(&holder),
+                "round {round}: {} ({holder}): {}",
+                out.code,
+                out.text()
+            );
+            let sent = std::process::Command::new("kill").args(["-INT", &winner.id().to_string()]).status().expect("kill runs");
+            assert!(sent.success());
+            assert_eq!(finish(winner).code, 130, "round {round}");
+        }
+    }
+}
+
+/// A reader that holds the metadata lock for as long as it takes: nobody queues behind us for more than a moment.
+#[test]
+fn an_idle_reader_of_the_table_blocks_the_change_and_nobody_else() {
+    for server in shared() {
+        let (db, url) = server.fresh_db();
+        server.sql(&db, "CREATE TABLE orders (id INT PRIMARY KEY, status VARCHAR(20)); INSERT INTO orders VALUES (1, 'new')");
+        let sete = Sete::new(&url, &plan("[ddl]\npatience = \"6s\"\nmax_blocker_age = \"1h\""));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let ends = Stop(&stop);
+            let reader = scope.spawn(|| server.sql(&db, "BEGIN; SELECT * FROM orders; SELECT SLEEP(9); COMMIT"));
+            until(server, &db, "SELECT COUNT(*) > 0 FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'");
+            let worst = scope.spawn(|| {
+                let mut worst = Duration::ZERO;
+                while !stop.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    server.sql(&db, "UPDATE orders SET status = 'paid' WHERE id = 1");
+                    worst = worst.max(began.elapsed());
+                }
+                worst
+            });
+            let out = sete.fails("step", &["--through", "expand"], 5, "E401");
+            assert!(out.text().contains("orders"), "{}", out.text());
+            drop(ends);
+            let worst = worst.join().expect("the application's writes went through");
+            // A second is the least that the server knows; the rest is the client's start.
+            assert!(worst < Duration::from_millis(1600), "a write waited for {worst:?}");
+            reader.join().expect("the reader went on");
+        });
+        sete.through("expand");
+    }
+}
