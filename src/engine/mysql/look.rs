@@ -227,9 +227,13 @@ pub async fn reads_of_old(session: &mut Session, r: &Resolved) -> Result<Option<
     }
     let query = "SELECT DIGEST_TEXT, CAST(SUM(COUNT_STAR) AS SIGNED) FROM performance_schema.events_statements_summary_by_digest \
                  WHERE LOCATE(LOWER(?), LOWER(DIGEST_TEXT)) > 0 AND LOCATE(LOWER(?), LOWER(DIGEST_TEXT)) > 0 \
-                 AND DIGEST_TEXT NOT REGEXP '^(ALTER|CREATE|DROP|SHOW|EXPLAIN|LOCK|ANALYZE|SET) ' AND LOCATE('sete_', DIGEST_TEXT) = 0 GROUP BY DIGEST_TEXT";
-    let rows = session.query(query, (&r.old.name, &r.table.name), "reading the statements' digests").await?;
+                 AND DIGEST_TEXT NOT REGEXP '^(ALTER|CREATE|DROP|SHOW|EXPLAIN|LOCK|ANALYZE|SET) ' AND LOCATE('sete_', DIGEST_TEXT) = 0 \
+                 AND (SCHEMA_NAME = ? OR LOCATE(LOWER(CONCAT('`', ?, '` .')), LOWER(DIGEST_TEXT)) > 0) GROUP BY DIGEST_TEXT";
+    let home = r.table.schema.clone().unwrap_or_default();
+    let rows = session.query(query, (&r.old.name, &r.table.name, &home, &home), "reading the statements' digests").await?;
     let reads = rows.iter().map(|row| Ok(StatementRead { text: get(row, 0)?, calls: get(row, 1)? })).collect::<Result<Vec<_>>>()?;
     let named = |text: &str| names_in(text).contains(&r.old.name.to_lowercase());
-    Ok(Some(reads.into_iter().filter(|s| named(&s.text)).collect()))
+    // The same name in another database is another table.
+    let elsewhere = |text: &str| text.contains(&format!("` . {}", ident(&r.table.name))) && !text.to_lowercase().contains(&format!("{} . {}", ident(&home), ident(&r.table.name)).to_lowercase());
+    Ok(Some(reads.into_iter().filter(|s| named(&s.text) && !elsewhere(&s.text)).collect()))
 }
