@@ -200,36 +200,3 @@ fn of_two_runners_one_runs() {
         }
     }
 }
-
-/// A reader that holds the metadata lock for as long as it takes: nobody queues behind us for more than a moment.
-#[test]
-fn an_idle_reader_of_the_table_blocks_the_change_and_nobody_else() {
-    for server in shared() {
-        let (db, url) = server.fresh_db();
-        server.sql(&db, "CREATE TABLE orders (id INT PRIMARY KEY, status VARCHAR(20)); INSERT INTO orders VALUES (1, 'new')");
-        let sete = Sete::new(&url, &plan("[ddl]\npatience = \"6s\"\nmax_blocker_age = \"1h\""));
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let ends = Stop(&stop);
-            let reader = scope.spawn(|| server.sql(&db, "BEGIN; SELECT * FROM orders; SELECT SLEEP(9); COMMIT"));
-            until(server, &db, "SELECT COUNT(*) > 0 FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'");
-            let worst = scope.spawn(|| {
-                let mut worst = Duration::ZERO;
-                while !stop.load(Ordering::Relaxed) {
-                    let began = Instant::now();
-                    server.sql(&db, "UPDATE orders SET status = 'paid' WHERE id = 1");
-                    worst = worst.max(began.elapsed());
-                }
-                worst
-            });
-            let out = sete.fails("step", &["--through", "expand"], 5, "E401");
-            assert!(out.text().contains("orders"), "{}", out.text());
-            drop(ends);
-            let worst = worst.join().expect("the application's writes went through");
-            // A second is the least that the server knows; the rest is the client's start.
-            assert!(worst < Duration::from_millis(1600), "a write waited for {worst:?}");
-            reader.join().expect("the reader went on");
-        });
-        sete.through("expand");
-    }
-}

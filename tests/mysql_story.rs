@@ -1,68 +1,75 @@
-//! The main path on MySQL and MariaDB: through all seven stages and back again, also under a live workload.
+//! The main path on every MySQL and MariaDB that is here: through all seven stages and back again, under a live application,
+//! beside a reader that holds the metadata lock, and with the runner killed at random moments and at named points.
 
 mod support;
 #[path = "support/workload.rs"]
+#[allow(dead_code, reason = "the example uses the rest")]
 mod workload;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rand::RngExt;
 use support::mysql::{Server, shared};
-use support::sete::{Sete, retype};
-use workload::Workload;
+use support::sete::{Sete, finish, settings};
+use workload::{Mode, Running, Workload};
 
 const STAGES: [&str; 7] = ["expand", "dual_write", "backfill", "validate", "read_switch", "stop_writes", "drop"];
 
-/// varchar to enum, with what hangs on a column.
-const ORDERS: &str = "
-CREATE TABLE orders (
-    id BIGINT AUTO_INCREMENT PRIMARY KEY,
-    status VARCHAR(20) CHARACTER SET utf8mb4 NOT NULL DEFAULT 'new',
-    note VARCHAR(100), total INT,
-    updated_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,
-    KEY orders_status_idx (status), KEY by_note (note, status DESC));
-INSERT INTO orders (status, note, total, updated_at)
-    SELECT ELT(1 + n % 3, 'new', 'paid', 'shipped'), CONCAT('note ', n), n, '2020-01-01' FROM (
-        SELECT 1 + a.n + 10 * b.n + 100 * c.n + 1000 * d.n AS n FROM digits a, digits b, digits c, digits d) numbers WHERE n <= 3000;
-DROP TABLE digits;";
-const DIGITS: &str = "CREATE TABLE digits (n INT PRIMARY KEY); INSERT INTO digits VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9);";
-const NEW_TYPE: &str = "enum('new','paid','shipped')";
+fn orders_sql(rows: u32) -> String {
+    format!(
+        "CREATE TABLE orders (
+            id bigint unsigned NOT NULL AUTO_INCREMENT PRIMARY KEY, status varchar(20) NOT NULL DEFAULT 'new', note text, total int NOT NULL DEFAULT 1,
+            updated_at timestamp(6) NOT NULL DEFAULT current_timestamp(6) ON UPDATE current_timestamp(6),
+            KEY orders_status (status), KEY orders_total (total, status));
+         INSERT INTO orders (status, note, total, updated_at) SELECT ELT(1 + n % 3, 'new', 'paid', 'shipped'), concat('note ', n), n, '2020-01-01'
+            FROM (SELECT a.n * 100 + b.n + 1 AS n FROM {HUNDRED} a JOIN {HUNDRED} b) numbers WHERE n <= {rows};
+         ANALYZE TABLE orders"
+    )
+}
 
-fn orders(server: &Server, more: &str) -> (String, Sete) {
+const HUNDRED: &str = "(WITH RECURSIVE t AS (SELECT 0 n UNION ALL SELECT n + 1 FROM t WHERE n < 99) SELECT n FROM t)";
+
+fn plan(db: &str, more: &str) -> String {
+    format!(
+        "id = \"orders-status\"\nengine = \"mysql\"\n[change]\nkind = \"type\"\ntable = \"{db}.orders\"\nfrom = \"status\"\nto = \"status_v2\"\n\
+         type = \"enum('new', 'paid', 'shipped')\"\n{}",
+        settings(more)
+    )
+}
+
+fn orders(server: &Server, rows: u32, more: &str) -> (String, Sete) {
     let (db, url) = server.fresh_db();
-    server.sql(&db, DIGITS);
-    server.sql(&db, ORDERS);
-    let plan = retype("orders-status", "orders", "status", "status_v2", NEW_TYPE, more).replace("engine = \"postgres\"", "engine = \"mysql\"");
-    (db, Sete::new(&url, &plan))
+    server.sql(&db, &orders_sql(rows));
+    let sete = Sete::new(&url, &plan(&db, more));
+    (db, sete)
 }
 
 /// Rows where the two columns differ, under whatever names they have.
 fn differ(server: &Server, db: &str) -> String {
-    server.sql(db, "SELECT COUNT(*) FROM orders WHERE NOT (CAST(status AS BINARY) <=> CAST(status_v2 AS BINARY))")
+    server.sql(db, "SELECT count(*) FROM orders WHERE NOT (CAST(status AS CHAR(20)) <=> CAST(status_v2 AS CHAR(20)))")
 }
 
-/// The table as its owner sees it.
-fn picture(server: &Server, db: &str) -> String {
-    let table = server.sql(db, "SHOW CREATE TABLE orders");
-    // What the application has written meanwhile is not the table's form.
-    let form: Vec<&str> = table.split(" AUTO_INCREMENT=").collect();
-    format!(
-        "{} {}",
-        form[0],
-        server.sql(db, "SELECT GROUP_CONCAT(trigger_name ORDER BY 1) FROM information_schema.triggers WHERE trigger_schema = DATABASE()")
-    )
+fn columns(server: &Server, db: &str) -> String {
+    server.sql(db, "SELECT group_concat(column_name, ' ', column_type, ' ', is_nullable ORDER BY column_name SEPARATOR ', ') FROM information_schema.columns WHERE table_schema = database() AND table_name = 'orders' AND column_name LIKE 'status%'")
 }
 
-fn kind(server: &Server, db: &str, column: &str) -> String {
-    server.sql(
-        db,
-        &format!(
-            "SELECT data_type FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'orders' AND column_name = '{column}'"
-        ),
-    )
+fn triggers(server: &Server, db: &str) -> String {
+    server.sql(db, "SELECT count(*) FROM information_schema.triggers WHERE event_object_schema = database()")
+}
+
+fn each(test: impl Fn(&Server) + Sync) {
+    std::thread::scope(|scope| {
+        for server in shared() {
+            scope.spawn(|| test(server));
+        }
+    });
 }
 
 #[test]
 fn a_change_goes_through_all_stages_on_every_server() {
-    for server in shared() {
-        let (db, sete) = orders(server, "[backfill]\nbatch_rows = 100\nworkers = 2");
+    each(|server| {
+        let (db, sete) = orders(server, 3000, "");
         sete.ok("plan", &[]);
         for stage in STAGES {
             assert_eq!(sete.at().0, stage);
@@ -72,100 +79,226 @@ fn a_change_goes_through_all_stages_on_every_server() {
             }
         }
         assert_eq!(sete.at(), ("drop".into(), "done".into()));
-        assert_eq!((kind(server, &db, "status"), kind(server, &db, "status_v2")), (String::new(), "enum".into()));
-        // The structure came along: NOT NULL, default, both indexes. No row looks as if it had been written.
-        server.sql(&db, "INSERT INTO orders (note, updated_at) VALUES ('last', '2020-01-01')");
+        assert_eq!(columns(server, &db), "status_v2 enum('new','paid','shipped') NO");
+        assert_eq!(triggers(server, &db), "0");
+        // The default and both indexes came along; the column that moves by itself did not move.
+        server.sql(&db, "INSERT INTO orders (note) VALUES ('last')");
         assert_eq!(server.sql(&db, "SELECT status_v2 FROM orders WHERE note = 'last'"), "new");
-        assert_eq!(server.sql(&db, "SELECT COUNT(*) FROM orders WHERE updated_at = '2020-01-01'"), "3001");
-        let indexed = "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() AND column_name = 'status_v2'";
-        assert_eq!(server.sql(&db, indexed), "2");
-        assert_eq!(server.sql(&db, "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE()"), "0");
-        sete.ok("forget", &[]);
-        assert_eq!(server.sql(&db, "SHOW TABLES"), "orders");
-    }
+        assert_eq!(server.sql(&db, "SELECT count(DISTINCT index_name) FROM information_schema.statistics WHERE table_schema = database() AND table_name = 'orders' AND column_name = 'status_v2'"), "2");
+        assert_eq!(server.sql(&db, "SELECT count(*) FROM orders WHERE updated_at = '2020-01-01'"), "3000");
+    });
+}
+
+#[test]
+fn every_stage_has_a_way_back() {
+    each(|server| {
+        let (db, sete) = orders(server, 500, "");
+        let before = server.sql(&db, "SHOW CREATE TABLE orders");
+        for stage in &STAGES[..6] {
+            sete.through(stage);
+            // A write at every stage, which the way back must not lose.
+            server.sql(&db, "UPDATE orders SET status = 'shipped' WHERE id = 1; UPDATE orders SET status = 'paid' WHERE id = 1");
+        }
+        server.sql(&db, "UPDATE orders SET status_v2 = 'new' WHERE id = 2");
+        for stage in STAGES[..6].iter().rev() {
+            sete.ok("back", &[]);
+            assert_eq!(sete.at().0, *stage);
+            if matches!(*stage, "stop_writes" | "read_switch" | "validate") {
+                assert_eq!(differ(server, &db), "0", "after the way back from {stage}");
+            }
+        }
+        sete.fails("back", &[], 3, "E203");
+        assert_eq!(server.sql(&db, "SHOW CREATE TABLE orders"), before);
+        assert_eq!(server.sql(&db, "SELECT status FROM orders WHERE id = 2"), "new");
+        assert_eq!(triggers(server, &db), "0");
+    });
 }
 
 #[test]
 fn swap_exchanges_the_names_and_back() {
-    for server in shared() {
-        let (db, sete) = orders(server, "[read_switch]\nmode = \"swap\"");
+    each(|server| {
+        let (db, sete) = orders(server, 500, "[read_switch]\nmode = \"swap\"");
         sete.through("read_switch");
-        assert_eq!(kind(server, &db, "status"), "enum");
-        server.sql(&db, "UPDATE orders SET status = 'paid' WHERE id = 1; UPDATE orders SET status_v2 = 'shipped' WHERE id = 2; INSERT INTO orders (note) VALUES ('d')");
+        assert!(columns(server, &db).starts_with("status enum("), "{}", columns(server, &db));
+        server.sql(&db, "UPDATE orders SET status = 'shipped' WHERE id = 1; INSERT INTO orders (status) VALUES ('paid')");
         assert_eq!(differ(server, &db), "0");
         sete.ok("back", &[]);
-        assert_eq!(kind(server, &db, "status"), "varchar");
-        server.sql(&db, "UPDATE orders SET status = 'new' WHERE id = 1; INSERT INTO orders (note) VALUES ('e')");
+        assert!(columns(server, &db).starts_with("status varchar(20)"), "{}", columns(server, &db));
+        server.sql(&db, "UPDATE orders SET status = 'new' WHERE id = 1");
         assert_eq!(differ(server, &db), "0");
         sete.through("drop");
-        assert_eq!(kind(server, &db, "status"), "enum");
-        assert_eq!(server.sql(&db, "SELECT DISTINCT status FROM orders WHERE note IN ('d', 'e')"), "new");
-    }
+        assert_eq!(columns(server, &db), "status enum('new','paid','shipped') NO");
+    });
 }
 
-/// Back from each stage to the start, then all the way.
+// --- a live application ----------------------------------------------------------------------------------------------
+
+fn runtime() -> &'static tokio::runtime::Runtime {
+    static RUNTIME: std::sync::OnceLock<tokio::runtime::Runtime> = std::sync::OnceLock::new();
+    RUNTIME.get_or_init(|| tokio::runtime::Runtime::new().expect("a runtime"))
+}
+
+fn application(sete: &Sete, db: &str, mode: &str) -> Running {
+    let workload = Workload {
+        url: sete.url.clone(),
+        table: format!("{db}.orders"),
+        values: ["new", "paid", "shipped"].map(str::to_owned).to_vec(),
+        fixed: Vec::new(),
+        mode: mode.parse().expect("a mode"),
+        clients: 3,
+        rate: 30.0,
+        ..Workload::default()
+    };
+    runtime().block_on(workload.start()).expect("the application starts")
+}
+
 #[test]
-fn every_stage_has_a_way_back() {
-    for server in shared() {
-        for mode in ["app", "swap"] {
-            let (db, sete) = orders(server, &format!("[read_switch]\nmode = \"{mode}\""));
-            let before = picture(server, &db);
-            for (n, stage) in STAGES.iter().enumerate().take(6) {
-                sete.through(stage);
-                for back in STAGES[..=n].iter().rev() {
-                    sete.ok("back", &[]);
-                    assert_eq!(sete.at().0, *back, "{mode}");
-                    server.sql(&db, "UPDATE orders SET status = 'paid' WHERE id = 5; UPDATE orders SET status = 'new' WHERE id = 5");
-                }
-                assert_eq!(picture(server, &db), before, "{mode}: back from {stage}");
-                sete.fails("back", &[], 3, "E203");
-            }
-            sete.through("drop");
-            sete.fails("back", &[], 3, "E204");
-        }
-    }
-}
-
-/// What the triggers call must outlive the plan, or every write of the application would fail.
-#[test]
-fn a_plan_forgotten_by_force_leaves_a_table_that_can_be_written() {
-    for server in shared() {
-        let (db, sete) = orders(server, "");
-        sete.through("backfill");
-        sete.fails("forget", &[], 3, "E208");
-        sete.ok("forget", &["--force"]);
-        server.sql(&db, "UPDATE orders SET status = 'paid' WHERE id = 3; INSERT INTO orders (status_v2) VALUES ('shipped')");
-        assert_eq!(differ(server, &db), "0");
-    }
-}
-
-/// The application goes through its deploys while the change is under way, and notices nothing.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_application_notices_nothing() {
-    for server in shared() {
-        let (db, sete) = orders(server, "[backfill]\nbatch_rows = 200\nworkers = 2");
-        let workload = Workload {
-            url: server.url(&db),
-            table: "orders".into(),
-            values: ["new", "paid", "shipped"].map(str::to_owned).to_vec(),
-            updated_at: None,
-            touch: "note".into(),
-            fixed: vec![("total".into(), "7".into())],
-            rate: 50.0,
-            ..Workload::default()
+fn a_live_application_notices_nothing() {
+    each(|server| {
+        let (db, sete) = orders(server, 3000, "[ddl]\npatience = \"60s\"\n[backfill]\nworkers = 2\nbatch_rows = 100");
+        let app = application(&sete, &db, "old/old");
+        let deploy = |mode: &str| {
+            let mode: Mode = mode.parse().expect("a mode");
+            runtime().block_on(app.deploy(mode));
         };
-        let running = workload.start().await.expect("the workload starts");
-        // Each release of the application comes after the stage that it needs.
-        for (stage, releases) in
-            [("backfill", vec!["old/old"]), ("validate", vec!["old/new"]), ("read_switch", vec!["mixed/new", "new/new"]), ("drop", vec!["new/new"])]
-        {
-            tokio::task::block_in_place(|| sete.through(stage));
-            for mode in releases {
-                running.deploy(mode.parse().expect("a mode")).await;
-            }
-        }
-        let summary = running.stop().await;
+        sete.through("dual_write");
+        sete.ok("back", &[]);
+        sete.through("dual_write");
+        deploy("mixed/old");
+        sete.through("backfill");
+        sete.ok("validate", &[]);
+        deploy("new/old");
+        sete.through("validate");
+        sete.ok("back", &[]);
+        sete.through("validate");
+        deploy("mixed/new");
+        sete.through("read_switch");
+        sete.ok("validate", &[]);
+        deploy("new/new");
+        sete.through("stop_writes");
+        sete.ok("back", &[]);
+        sete.ok("validate", &[]);
+        sete.through("drop");
+        let summary = runtime().block_on(app.stop());
         assert!(summary.unnoticed(), "{summary}");
-        assert_eq!(kind(server, &db, "status"), "", "dropped");
+    });
+}
+
+/// A reader that has only looked at the table holds its metadata lock: nothing of ours may make others queue for long.
+#[test]
+fn nobody_queues_for_long_behind_a_reader_that_holds_the_metadata_lock() {
+    each(|server| {
+        let (db, sete) = orders(server, 500, "[ddl]\npatience = \"60s\"");
+        let over = AtomicBool::new(false);
+        let longest = std::thread::scope(|scope| {
+            let holder = scope.spawn(|| {
+                server.sql(&db, "BEGIN; SELECT count(*) FROM orders; SELECT sleep(12); COMMIT");
+            });
+            let began = Instant::now();
+            while !server.sql(&db, "SHOW PROCESSLIST").contains("SELECT sleep(12)") {
+                assert!(began.elapsed() < Duration::from_secs(20), "the reader does not come");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let probe = scope.spawn(|| {
+                let mut conn = runtime().block_on(mysql_async::Conn::new(mysql_async::Opts::from_url(&sete.url).expect("an address"))).expect("a session");
+                let mut longest = Duration::ZERO;
+                while !over.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    runtime().block_on(mysql_async::prelude::Queryable::query_drop(&mut conn, "UPDATE orders SET note = 'probe' WHERE id = 7")).expect("the application writes");
+                    longest = longest.max(began.elapsed());
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                longest
+            });
+            let out = sete.run("step", &["--through", "dual_write"]);
+            over.store(true, Ordering::Relaxed);
+            holder.join().expect("the reader ends");
+            let longest = probe.join().expect("the probe ends");
+            assert_eq!(out.code, 0, "{}", out.text());
+            longest
+        });
+        // One second is the least that the server can wait for a lock; what is beyond it is the machine's.
+        assert!(longest < Duration::from_millis(2500), "an update waited for {longest:?}");
+    });
+}
+
+// --- killed ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn killed_at_random_moments_the_backfill_goes_on_at_once() {
+    each(|server| {
+        let (db, sete) = orders(server, 6000, "[backfill]\nbatch_rows = 50\nmax_rows_per_s = 1000");
+        sete.through("dual_write");
+        for _ in 0..8 {
+            let mut run = sete.start("step", &["--through", "backfill"]);
+            std::thread::sleep(Duration::from_millis(rand::rng().random_range(20..500)));
+            assert!(run.try_wait().expect("ours to wait for").is_none(), "it ended before it was killed: {}", finish(run).text());
+            run.kill().expect("SIGKILL is sent");
+            run.wait().expect("ours to wait for");
+            server.sql(&db, "UPDATE orders SET status = 'paid' WHERE id % 97 = 3");
+        }
+        sete.rewrite(&plan(&db, "[backfill]\nworkers = 2"));
+        let began = Instant::now();
+        sete.ok("step", &["--through", "backfill"]);
+        assert!(began.elapsed() < Duration::from_secs(25), "the dead holder's lease was waited for");
+        assert_eq!(differ(server, &db), "0");
+        sete.through("validate");
+    });
+}
+
+/// At every named point of a whole run, one server after the other; the next run goes on.
+#[cfg(feature = "crash-points")]
+#[test]
+fn killed_at_any_point_the_next_run_goes_on() {
+    let servers = shared();
+    let (_, sete) = orders(&servers[0], 60, "[backfill]\nbatch_rows = 25");
+    let log = sete.folder.join("points");
+    let sete = sete.env("SETE_CRASH_LOG", log.to_str().expect("a path"));
+    for stage in STAGES {
+        sete.through(stage);
     }
+    let mut points: Vec<String> = std::fs::read_to_string(&log).expect("points were logged").lines().map(str::to_owned).collect();
+    // The same point a third time does nothing that it had not done the second time.
+    points.retain(|point| !point.contains(" #") || point.ends_with(" #2"));
+    points.sort();
+    points.dedup();
+    assert!(points.len() > 60, "{points:?}");
+    let next = std::sync::Mutex::new(points.into_iter().enumerate());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    let Some((n, point)) = next.lock().expect("no thread panics with it").next() else { return };
+                    killed_at(&servers[n % servers.len()], &point);
+                }
+            });
+        }
+    });
+}
+
+#[cfg(feature = "crash-points")]
+fn killed_at(server: &Server, point: &str) {
+    let (db, mut sete) = orders(server, 60, "[backfill]\nbatch_rows = 25");
+    sete.env.push(("SETE_CRASH_AT".into(), point.into()));
+    let mut killed = false;
+    for stage in STAGES {
+        let out = sete.run("step", &["--through", stage, "--wait", "60s", "--yes"]);
+        if out.code == -1 {
+            killed = true;
+            sete.env.clear();
+            server.sql(&db, "UPDATE orders SET note = 'meanwhile' WHERE id = 5");
+            let again = sete.run("step", &["--through", stage, "--wait", "60s", "--yes"]);
+            // Killed right at its end, the stage is done already.
+            assert!(again.code == 0 || (again.code == 4 && again.text().contains("E304")), "after {point}: {}", again.text());
+        } else {
+            assert_eq!(out.code, 0, "before {point}: {}", out.text());
+        }
+        if matches!(stage, "backfill" | "validate" | "read_switch") {
+            assert_eq!(differ(server, &db), "0", "killed {point}");
+        }
+    }
+    assert!(killed, "{point} was not passed");
+    assert_eq!(columns(server, &db), "status_v2 enum('new','paid','shipped') NO", "killed {point}");
+    assert_eq!(triggers(server, &db), "0", "killed {point}");
+    server.sql(&db, &format!("DROP DATABASE {db}"));
 }

@@ -196,26 +196,26 @@ async fn has_lock_info(tx: &mut Session) -> Result<bool> {
 
 /// Each session once, with the age of its transaction, or of its statement where there is none.
 const RECORDED: &str = "SELECT DISTINCT CAST(t.PROCESSLIST_ID AS SIGNED), a.ATTR_VALUE, CONCAT(t.PROCESSLIST_USER, '@', t.PROCESSLIST_HOST), \
-     CAST(COALESCE(IF(x.STATE = 'ACTIVE', x.TIMER_WAIT / 1e12, NULL), t.PROCESSLIST_TIME) AS DOUBLE) AS age, \
+     CAST(COALESCE(IF(x.STATE = 'ACTIVE', x.TIMER_WAIT / 1e12, NULL), t.PROCESSLIST_TIME) AS DOUBLE) AS sete_age, \
      IF(t.PROCESSLIST_COMMAND = 'Sleep', 'idle', t.PROCESSLIST_COMMAND), COALESCE(t.PROCESSLIST_INFO, s.SQL_TEXT) \
      FROM performance_schema.metadata_locks m JOIN performance_schema.threads t ON t.THREAD_ID = m.OWNER_THREAD_ID \
      LEFT JOIN performance_schema.events_transactions_current x ON x.THREAD_ID = t.THREAD_ID \
      LEFT JOIN performance_schema.events_statements_current s ON s.THREAD_ID = t.THREAD_ID AND s.NESTING_EVENT_LEVEL = 0 \
      LEFT JOIN performance_schema.session_connect_attrs a ON a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = 'program_name' \
      WHERE m.OBJECT_TYPE = 'TABLE' AND m.OBJECT_SCHEMA = ? AND m.OBJECT_NAME = ? AND m.LOCK_STATUS = 'GRANTED' AND t.PROCESSLIST_ID <> CONNECTION_ID() \
-     ORDER BY age DESC";
+     ORDER BY sete_age DESC";
 
 const LOCK_INFO: &str = "SELECT DISTINCT CAST(p.ID AS SIGNED), '', CONCAT(p.USER, '@', p.HOST), \
-     CAST(COALESCE(TIMESTAMPDIFF(MICROSECOND, x.trx_started, CONVERT_TZ(UTC_TIMESTAMP(6), '+00:00', 'SYSTEM')) / 1e6, p.TIME) AS DOUBLE) AS age, IF(p.COMMAND = 'Sleep', 'idle', p.COMMAND), p.INFO \
+     CAST(COALESCE(TIMESTAMPDIFF(MICROSECOND, x.trx_started, CONVERT_TZ(UTC_TIMESTAMP(6), '+00:00', 'SYSTEM')) / 1e6, p.TIME) AS DOUBLE) AS sete_age, IF(p.COMMAND = 'Sleep', 'idle', p.COMMAND), p.INFO \
      FROM information_schema.METADATA_LOCK_INFO m JOIN information_schema.PROCESSLIST p ON p.ID = m.THREAD_ID \
      LEFT JOIN information_schema.INNODB_TRX x ON x.trx_mysql_thread_id = p.ID \
-     WHERE m.TABLE_SCHEMA = ? AND m.TABLE_NAME = ? AND p.ID <> CONNECTION_ID() ORDER BY age DESC";
+     WHERE m.TABLE_SCHEMA = ? AND m.TABLE_NAME = ? AND p.ID <> CONNECTION_ID() ORDER BY sete_age DESC";
 
 /// Neither record is kept: any open transaction may be the one.
 const OPEN_TRANSACTIONS: &str = "SELECT CAST(p.ID AS SIGNED), '', CONCAT(p.USER, '@', p.HOST), \
-     CAST(TIMESTAMPDIFF(MICROSECOND, x.trx_started, CONVERT_TZ(UTC_TIMESTAMP(6), '+00:00', 'SYSTEM')) / 1e6 AS DOUBLE) AS age, IF(p.COMMAND = 'Sleep', 'idle', p.COMMAND), p.INFO \
+     CAST(TIMESTAMPDIFF(MICROSECOND, x.trx_started, CONVERT_TZ(UTC_TIMESTAMP(6), '+00:00', 'SYSTEM')) / 1e6 AS DOUBLE) AS sete_age, IF(p.COMMAND = 'Sleep', 'idle', p.COMMAND), p.INFO \
      FROM information_schema.INNODB_TRX x JOIN information_schema.PROCESSLIST p ON p.ID = x.trx_mysql_thread_id \
-     WHERE p.ID <> CONNECTION_ID() ORDER BY age DESC";
+     WHERE p.ID <> CONNECTION_ID() ORDER BY sete_age DESC";
 
 /// From the statements' digests, where the server keeps them.
 pub async fn reads_of_old(session: &mut Session, r: &Resolved) -> Result<Option<Vec<StatementRead>>> {
@@ -225,10 +225,14 @@ pub async fn reads_of_old(session: &mut Session, r: &Resolved) -> Result<Option<
         Err(e) if e.trouble() == Trouble::Rights => return Ok(None),
         rows => rows.map(|_| ())?,
     }
+    // Our own are told by what no application writes: an alias of ours, or the walk's way to take its index.
     let query = "SELECT DIGEST_TEXT, CAST(SUM(COUNT_STAR) AS SIGNED) FROM performance_schema.events_statements_summary_by_digest \
                  WHERE LOCATE(LOWER(?), LOWER(DIGEST_TEXT)) > 0 AND LOCATE(LOWER(?), LOWER(DIGEST_TEXT)) > 0 \
-                 AND DIGEST_TEXT NOT REGEXP '^(ALTER|CREATE|DROP|SHOW|EXPLAIN|LOCK|ANALYZE|SET) ' AND LOCATE('sete_', DIGEST_TEXT) = 0 GROUP BY DIGEST_TEXT";
-    let rows = session.query(query, (&r.old.name, &r.table.name), "reading the statements' digests").await?;
+                 AND (SCHEMA_NAME = ? OR LOCATE(CONCAT('`', ?, '` . `'), DIGEST_TEXT) > 0) \
+                 AND DIGEST_TEXT NOT REGEXP '^(ALTER|CREATE|DROP|SHOW|EXPLAIN|LOCK|ANALYZE|SET) ' AND LOCATE('sete_', DIGEST_TEXT) = 0 \
+                 AND DIGEST_TEXT NOT REGEXP 'FORCE INDEX [(] `[^`]+` [)] (WHERE TRUE|SET )' GROUP BY DIGEST_TEXT";
+    let (schema, table) = place(r);
+    let rows = session.query(query, (&r.old.name, table, schema, schema), "reading the statements' digests").await?;
     let reads = rows.iter().map(|row| Ok(StatementRead { text: get(row, 0)?, calls: get(row, 1)? })).collect::<Result<Vec<_>>>()?;
     let named = |text: &str| names_in(text).contains(&r.old.name.to_lowercase());
     Ok(Some(reads.into_iter().filter(|s| named(&s.text)).collect()))

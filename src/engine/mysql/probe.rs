@@ -24,26 +24,26 @@ pub async fn sync(session: &mut Session, r: &Resolved) -> Result<Probe> {
     let (table, old, new) = (qualified(&r.table), ident(&r.old.name), ident(&r.new.name));
     let columns: Vec<String> = key.columns.iter().map(|(name, _)| ident(name)).collect();
     let forward = expression(r, &r.forward, "");
-    let pick = format!("SELECT {} FROM {table} WHERE (\n{forward}\n) IS NOT NULL LIMIT {CANDIDATES} FOR UPDATE SKIP LOCKED", columns.join(", "));
+    let pick = format!("SELECT {} FROM {table} sete_probe WHERE (\n{forward}\n) IS NOT NULL LIMIT {CANDIDATES} FOR UPDATE SKIP LOCKED", columns.join(", "));
     // What doesn't convert is a warning here and an error below.
     let rows = session.query(&pick, (), "picking rows for the probe").await?;
     let here = columns.iter().map(|c| format!("{c} = ?")).collect::<Vec<_>>().join(" AND ");
     let kept: String = r.columns.iter().filter(|c| c.on_update && c.name != r.new.name).map(|c| format!(", {0} = {0}", ident(&c.name))).collect();
-    let look = format!("SELECT QUOTE(CAST({new} AS BINARY)), QUOTE(CAST({old} AS BINARY)) FROM {table} WHERE {here}");
+    let look = format!("SELECT QUOTE(CAST({new} AS BINARY)), QUOTE(CAST({old} AS BINARY)) FROM {table} sete_probe WHERE {here}");
     for row in rows {
         let key: Vec<Value> = values(row);
         session.batch(&marked(r), "naming ourselves").await?;
         match session
-            .execute(&format!("UPDATE {table} SET {new} = (\n{forward}\n){kept} WHERE {here}"), key.clone(), "filling a row for the probe")
+            .execute(&format!("UPDATE {table} sete_probe SET {new} = (\n{forward}\n){kept} WHERE {here}"), key.clone(), "filling a row for the probe")
             .await
         {
             Err(e) if e.trouble() == Trouble::BadData => continue,
             done => done?,
         };
         let filled = session.one(&look, key.clone(), "reading the probe's row").await?;
-        session.execute(&format!("UPDATE {table} SET {new} = NULL{kept} WHERE {here}"), key.clone(), "emptying the new column for the probe").await?;
+        session.execute(&format!("UPDATE {table} sete_probe SET {new} = NULL{kept} WHERE {here}"), key.clone(), "emptying the new column for the probe").await?;
         session.batch(UNMARKED, "writing as an application does").await?;
-        session.execute(&format!("UPDATE {table} SET {old} = {old}{kept} WHERE {here}"), key.clone(), "writing through the sync trigger").await?;
+        session.execute(&format!("UPDATE {table} sete_probe SET {old} = {old}{kept} WHERE {here}"), key.clone(), "writing through the sync trigger").await?;
         let synced = session.one(&look, key, "reading the probe's row").await?;
         let show = |row: &Row| -> Result<(String, String)> {
             Ok((get::<Option<String>>(row, 0)?.unwrap_or_default(), get::<Option<String>>(row, 1)?.unwrap_or_default()))
@@ -68,14 +68,14 @@ pub async fn insert(session: &mut Session, r: &Resolved) -> Result<Probe> {
     let (table, new) = (qualified(&r.table), ident(&r.new.name));
     let columns: Vec<String> = r.columns.iter().filter(|c| c.name != r.old.name && !c.generated).map(|c| ident(&c.name)).collect();
     let columns = columns.join(", ");
-    let any = session.query(&format!("SELECT 1 FROM {table} WHERE {new} IS NOT NULL LIMIT 1"), (), "picking a row for the probe").await?;
+    let any = session.query(&format!("SELECT 1 FROM {table} sete_probe WHERE {new} IS NOT NULL LIMIT 1"), (), "picking a row for the probe").await?;
     if any.is_empty() {
         return Ok(Probe::NoRow);
     }
     let first = key.columns.first().map(|(name, _)| ident(name)).unwrap_or_default();
     session.batch(&marked(r), "naming ourselves").await?;
     let copy = format!(
-        "INSERT INTO {table} ({columns}) SELECT {columns} FROM (SELECT {columns} FROM {table} WHERE {new} IS NOT NULL LIMIT 1) one \
+        "INSERT INTO {table} ({columns}) SELECT {columns} FROM (SELECT {columns} FROM {table} WHERE {new} IS NOT NULL LIMIT 1) sete_probe \
          ON DUPLICATE KEY UPDATE {first} = {table}.{first}"
     );
     let inserted = session.execute(&copy, (), "inserting without the old column").await;
