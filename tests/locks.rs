@@ -116,7 +116,8 @@ fn orders(plan: &str, new_type: &str) -> (String, Sete) {
 
 /// With two workers, so that whatever holds for one holds for several.
 fn plan_text(more: &str, new_type: &str) -> String {
-    let more = if more.contains("[backfill]") { more.replace("[backfill]", "[backfill]\nworkers = 2") } else { format!("[backfill]\nworkers = 2\n{more}") };
+    let more =
+        if more.contains("[backfill]") { more.replace("[backfill]", "[backfill]\nworkers = 2") } else { format!("[backfill]\nworkers = 2\n{more}") };
     let more = more.as_str();
     retype("orders-status", "public.orders", "status", "status_v2", new_type, more)
 }

@@ -148,7 +148,10 @@ async fn a_plan_goes_through_all_its_actions_and_the_triggers_keep_both_columns_
         w.sql("INSERT INTO orders (state) VALUES ('gone'); UPDATE orders SET state = 'new' WHERE id = 1");
         assert_eq!(w.sql("SELECT COUNT(*) FROM sete_stray_write"), "0");
         w.sql("INSERT INTO orders (status) VALUES ('gone'); UPDATE orders SET status = 'paid' WHERE id = 1");
-        assert_eq!(w.sql("SELECT plan_id, usr, wrote_only, application <> '' FROM sete_stray_write"), "t-plan\troot\tstatus\t1\nt-plan\troot\tstatus\t1");
+        assert_eq!(
+            w.sql("SELECT plan_id, usr, wrote_only, application <> '' FROM sete_stray_write"),
+            "t-plan\troot\tstatus\t1\nt-plan\troot\tstatus\t1"
+        );
         assert_eq!(w.sql("SELECT status, state FROM orders WHERE id = 1"), "paid\tpaid");
         w.apply(Ddl::DropSync).await;
         w.sql("INSERT INTO orders (state) VALUES ('gone')");
@@ -312,7 +315,12 @@ async fn a_foreign_key_is_added_without_a_copy_and_its_rows_are_looked_through()
 async fn said(server: &'static Server, setup: &str, plan: &str) -> Vec<(Code, Severity, String)> {
     let w = World::new(server, setup, plan).await;
     let always = [Code::InsertSelect];
-    w.findings().await.into_iter().filter(|f| !always.contains(&f.code)).map(|f| (f.code, f.severity, format!("{}: {}", f.subject, f.message))).collect()
+    w.findings()
+        .await
+        .into_iter()
+        .filter(|f| !always.contains(&f.code))
+        .map(|f| (f.code, f.severity, format!("{}: {}", f.subject, f.message)))
+        .collect()
 }
 
 /// The tables, the plan, and what is to be said of them.
@@ -326,50 +334,115 @@ async fn what_would_break_or_block_is_said_before_anything_is_done() {
         ("CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE=MyISAM", &plain, &[(Code::NotInnoDb, Severity::Blocker, "it is in MyISAM")]),
         ("CREATE TABLE t (v INT)", &plain, &[(Code::NoKey, Severity::Blocker, "neither a primary key")]),
         ("CREATE VIEW t AS SELECT 1 AS v", &plain, &[(Code::NotATable, Severity::Blocker, "it is a view")]),
-        ("CREATE TABLE t (id INT PRIMARY KEY, v INT) ROW_FORMAT=COMPRESSED", &plain, &[
-            (Code::NotOnline, Severity::Blocker, "COMPRESSED"),
-            (Code::NotOnline, Severity::Later(Stage::Drop), "gh-ost --host='127.0.0.1'"),
-        ]),
-        ("CREATE TABLE t (id INT PRIMARY KEY, v INT, x TEXT, FULLTEXT ft (x))", &plain, &[
-            (Code::NotOnline, Severity::Blocker, "FULLTEXT index ft"),
-            (Code::NotOnline, Severity::Later(Stage::Drop), "pt-online-schema-change --alter 'DROP COLUMN `v`'"),
-        ]),
-        ("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)", &change("t", "id", "id2", "bigint", ""), &[
-            (Code::KeyColumn, Severity::Blocker, "spirit --host='127.0.0.1'"),
-            (Code::GeneratedColumn, Severity::Blocker, "identity"),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY, v INT) ROW_FORMAT=COMPRESSED",
+            &plain,
+            &[(Code::NotOnline, Severity::Blocker, "COMPRESSED"), (Code::NotOnline, Severity::Later(Stage::Drop), "gh-ost --host='127.0.0.1'")],
+        ),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY, v INT, x TEXT, FULLTEXT ft (x))",
+            &plain,
+            &[
+                (Code::NotOnline, Severity::Blocker, "FULLTEXT index ft"),
+                (Code::NotOnline, Severity::Later(Stage::Drop), "pt-online-schema-change --alter 'DROP COLUMN `v`'"),
+            ],
+        ),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)",
+            &change("t", "id", "id2", "bigint", ""),
+            &[
+                (Code::KeyColumn, Severity::Blocker, "spirit --host='127.0.0.1'"),
+                (Code::GeneratedColumn, Severity::Blocker, "identity"),
                 (Code::StructureByHand, Severity::Later(Stage::Validate), "index PRIMARY"),
-        ]),
+            ],
+        ),
         // Case 2.
-        ("CREATE TABLE t (id INT PRIMARY KEY, v INT, w BIGINT NOT NULL DEFAULT 0)", &plain, &[(Code::NewColumnFilled, Severity::Blocker, "it has the default")]),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY, v INT, w BIGINT NOT NULL DEFAULT 0)",
+            &plain,
+            &[(Code::NewColumnFilled, Severity::Blocker, "it has the default")],
+        ),
         ("CREATE TABLE t (id INT PRIMARY KEY, v INT, w INT)", &plain, &[(Code::NewColumnType, Severity::Blocker, "the plan says bigint")]),
         // Case 22.
-        ("CREATE TABLE t (id INT PRIMARY KEY, v INT, g INT GENERATED ALWAYS AS (v + 1) VIRTUAL, tv INT);
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY, v INT, g INT GENERATED ALWAYS AS (v + 1) VIRTUAL, tv INT);
           CREATE VIEW vw AS SELECT id, v FROM t;
           CREATE TABLE other (id INT);
           CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET NEW.tv = NEW.v;
           CREATE TRIGGER elsewhere BEFORE INSERT ON other FOR EACH ROW UPDATE t SET v = 1;
           CREATE TRIGGER innocent BEFORE DELETE ON other FOR EACH ROW SET @t = 'v';
           CREATE PROCEDURE p() UPDATE t SET v = v + 1;
-          CREATE EVENT ev ON SCHEDULE EVERY 1 DAY DISABLE DO DELETE FROM t WHERE v = 0", &plain, &[
-            (Code::Dependent, Severity::Later(Stage::Drop), "generated column g"),
-            (Code::Dependent, Severity::Later(Stage::Drop), "trigger tr: "),
-            (Code::Dependent, Severity::Later(Stage::Drop), ".vw: "),
-            (Code::Dependent, Severity::Later(Stage::Drop), ".elsewhere: "),
-            (Code::Dependent, Severity::Later(Stage::Drop), "stored routine"),
-            (Code::Dependent, Severity::Later(Stage::Drop), "event"),
-        ]),
-        ("CREATE TABLE t (id INT PRIMARY KEY, v INT, CHECK (v > 0))", &plain, &[(Code::StructureByHand, Severity::Later(Stage::Validate), "a CHECK by a copy")]),
-        ("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), x INT)", &change("t", "v", "w", "varchar(30)", "forward = \"upper(v\""), &[(Code::ExpressionInvalid, Severity::Blocker, "syntax")]),
-        ("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), x INT)", &change("t", "v", "w", "varchar(30)", "forward = \"max(v)\""), &[(Code::ExpressionInvalid, Severity::Blocker, "group function")]),
-        ("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), x INT)", &change("t", "v", "w", "varchar(30)", "forward = \"concat(v, nosuch)\""), &[(Code::ExpressionInvalid, Severity::Blocker, "nosuch")]),
-        ("CREATE TABLE t (id INT PRIMARY KEY, v INT)", &change("t", "v", "w", "integr", ""), &[(Code::TypeMissing, Severity::Blocker, "no column can be of this type")]),
+          CREATE EVENT ev ON SCHEDULE EVERY 1 DAY DISABLE DO DELETE FROM t WHERE v = 0",
+            &plain,
+            &[
+                (Code::Dependent, Severity::Later(Stage::Drop), "generated column g"),
+                (Code::Dependent, Severity::Later(Stage::Drop), "trigger tr: "),
+                (Code::Dependent, Severity::Later(Stage::Drop), ".vw: "),
+                (Code::Dependent, Severity::Later(Stage::Drop), ".elsewhere: "),
+                (Code::Dependent, Severity::Later(Stage::Drop), "stored routine"),
+                (Code::Dependent, Severity::Later(Stage::Drop), "event"),
+            ],
+        ),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY, v INT, CHECK (v > 0))",
+            &plain,
+            &[(Code::StructureByHand, Severity::Later(Stage::Validate), "a CHECK by a copy")],
+        ),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), x INT)",
+            &change("t", "v", "w", "varchar(30)", "forward = \"upper(v\""),
+            &[(Code::ExpressionInvalid, Severity::Blocker, "syntax")],
+        ),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), x INT)",
+            &change("t", "v", "w", "varchar(30)", "forward = \"max(v)\""),
+            &[(Code::ExpressionInvalid, Severity::Blocker, "group function")],
+        ),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), x INT)",
+            &change("t", "v", "w", "varchar(30)", "forward = \"concat(v, nosuch)\""),
+            &[(Code::ExpressionInvalid, Severity::Blocker, "nosuch")],
+        ),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+            &change("t", "v", "w", "integr", ""),
+            &[(Code::TypeMissing, Severity::Blocker, "no column can be of this type")],
+        ),
         // Case 23.
-        ("CREATE TABLE t (id INT PRIMARY KEY, v BIGINT)", &change("t", "v", "w", "bigint unsigned", ""), &[(Code::LossyReverse, Severity::Warning, "may fail for")]),
-        ("CREATE TABLE p (id INT PRIMARY KEY); CREATE TABLE t (id INT PRIMARY KEY, v INT, FOREIGN KEY f (v) REFERENCES p (id) ON UPDATE CASCADE)", &change("t", "v", "w", "int", ""), &[(Code::Cascade, Severity::Blocker, "ON UPDATE CASCADE changes v")]),
-        ("CREATE TABLE p (id INT PRIMARY KEY); CREATE TABLE t (id INT PRIMARY KEY, v INT, FOREIGN KEY f (v) REFERENCES p (id))", &plain, &[(Code::StructureByHand, Severity::Later(Stage::Validate), "another type than bigint")]),
-        ("CREATE TABLE t (id INT PRIMARY KEY, v INT, u INT); CREATE TRIGGER touch BEFORE UPDATE ON t FOR EACH ROW SET NEW.u = 1", &plain, &[(Code::UserTrigger, Severity::Blocker, "BEFORE UPDATE")]),
-        ("CREATE TABLE t (id INT, v INT NOT NULL, PRIMARY KEY (id, v)) PARTITION BY HASH (v) PARTITIONS 2", &plain, &[(Code::KeyColumn, Severity::Blocker, "primary key"), (Code::PartitionKey, Severity::Blocker, "(v)"), (Code::StructureByHand, Severity::Later(Stage::Validate), "index PRIMARY")]),
-        ("CREATE TABLE t (id INT PRIMARY KEY, v INT); CREATE INDEX i ON t (v); CREATE TABLE c (r INT, FOREIGN KEY cf (r) REFERENCES t (v))", &plain, &[(Code::Dependent, Severity::Later(Stage::Drop), "foreign key")]),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY, v BIGINT)",
+            &change("t", "v", "w", "bigint unsigned", ""),
+            &[(Code::LossyReverse, Severity::Warning, "may fail for")],
+        ),
+        (
+            "CREATE TABLE p (id INT PRIMARY KEY); CREATE TABLE t (id INT PRIMARY KEY, v INT, FOREIGN KEY f (v) REFERENCES p (id) ON UPDATE CASCADE)",
+            &change("t", "v", "w", "int", ""),
+            &[(Code::Cascade, Severity::Blocker, "ON UPDATE CASCADE changes v")],
+        ),
+        (
+            "CREATE TABLE p (id INT PRIMARY KEY); CREATE TABLE t (id INT PRIMARY KEY, v INT, FOREIGN KEY f (v) REFERENCES p (id))",
+            &plain,
+            &[(Code::StructureByHand, Severity::Later(Stage::Validate), "another type than bigint")],
+        ),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY, v INT, u INT); CREATE TRIGGER touch BEFORE UPDATE ON t FOR EACH ROW SET NEW.u = 1",
+            &plain,
+            &[(Code::UserTrigger, Severity::Blocker, "BEFORE UPDATE")],
+        ),
+        (
+            "CREATE TABLE t (id INT, v INT NOT NULL, PRIMARY KEY (id, v)) PARTITION BY HASH (v) PARTITIONS 2",
+            &plain,
+            &[
+                (Code::KeyColumn, Severity::Blocker, "primary key"),
+                (Code::PartitionKey, Severity::Blocker, "(v)"),
+                (Code::StructureByHand, Severity::Later(Stage::Validate), "index PRIMARY"),
+            ],
+        ),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY, v INT); CREATE INDEX i ON t (v); CREATE TABLE c (r INT, FOREIGN KEY cf (r) REFERENCES t (v))",
+            &plain,
+            &[(Code::Dependent, Severity::Later(Stage::Drop), "foreign key")],
+        ),
     ];
     for server in shared() {
         // MySQL refuses a foreign key to a column without a unique key by default; that is a setting.
@@ -378,7 +451,8 @@ async fn what_would_break_or_block_is_said_before_anything_is_done() {
             let said = said(server, &setup, plan).await;
             let lossy = |code: Code| code == Code::LossyReverse && !wanted.iter().any(|w| w.0 == code);
             let said: Vec<_> = said.into_iter().filter(|(code, _, _)| !lossy(*code)).collect();
-            let fits = said.len() == wanted.len() && wanted.iter().all(|(code, severity, text)| said.iter().any(|s| s.0 == *code && s.1 == *severity && s.2.contains(text)));
+            let fits = said.len() == wanted.len()
+                && wanted.iter().all(|(code, severity, text)| said.iter().any(|s| s.0 == *code && s.1 == *severity && s.2.contains(text)));
             assert!(fits, "{setup}\n{plan}\nwanted {wanted:?}\nsaid {said:#?}");
         }
     }
@@ -426,7 +500,8 @@ async fn an_idle_reader_is_named_and_not_queued_behind() {
 async fn time_zones_and_lenient_modes_of_the_application_change_nothing() {
     for server in shared() {
         // Case 13.
-        let mut w = World::new(server, "CREATE TABLE t (id INT PRIMARY KEY, v TIMESTAMP NULL, s VARCHAR(20))", &change("t", "v", "w", "datetime", "")).await;
+        let mut w =
+            World::new(server, "CREATE TABLE t (id INT PRIMARY KEY, v TIMESTAMP NULL, s VARCHAR(20))", &change("t", "v", "w", "datetime", "")).await;
         w.apply(Ddl::AddColumn).await;
         w.apply(Ddl::InstallSync { watch: false }).await;
         w.sql("SET time_zone = '-05:00', sql_mode = ''; INSERT INTO t (id, v) VALUES (1, '2026-01-02 03:04:05'); INSERT INTO t (id, s) VALUES (2, @@time_zone); INSERT INTO t (id, w) VALUES (3, '2026-01-02 08:04:05')");

@@ -50,13 +50,16 @@ impl Base {
         }
         let version: String = one(&mut conn, "SELECT version()").await?;
         conn.query_drop("ANALYZE TABLE bench.base").await?;
-        let size = one(&mut conn, "SELECT data_length + index_length FROM information_schema.tables WHERE table_schema = 'bench' AND table_name = 'base'").await?;
+        let size =
+            one(&mut conn, "SELECT data_length + index_length FROM information_schema.tables WHERE table_schema = 'bench' AND table_name = 'base'")
+                .await?;
         Ok(Base { url: url.to_string(), rows, size, version })
     }
 
     /// A copy with the new column and the sync triggers.
     async fn copy(&self, conn: &mut Conn) -> Result<(), BoxError> {
-        let sete: Vec<String> = conn.query("SELECT table_name FROM information_schema.tables WHERE table_schema = 'bench' AND table_name LIKE 'sete%'").await?;
+        let sete: Vec<String> =
+            conn.query("SELECT table_name FROM information_schema.tables WHERE table_schema = 'bench' AND table_name LIKE 'sete%'").await?;
         conn.query_drop("SET foreign_key_checks = 0").await?;
         for table in sete.iter().map(String::as_str).chain(["orders"]) {
             conn.query_drop(format!("DROP TABLE IF EXISTS bench.{table}")).await?;
@@ -94,7 +97,8 @@ pub async fn once(base: &Base, way: Way, live: f64, plan: &str) -> Result<Run, B
     let mut conn = connect(&base.url).await?;
     base.copy(&mut conn).await?;
     settle(&mut conn).await?;
-    let keys: Arc<Vec<String>> = Arc::new(conn.query("SELECT id FROM bench.base WHERE id % 53 = 0").await?.into_iter().map(|id: i64| id.to_string()).collect());
+    let keys: Arc<Vec<String>> =
+        Arc::new(conn.query("SELECT id FROM bench.base WHERE id % 53 = 0").await?.into_iter().map(|id: i64| id.to_string()).collect());
     let mut idle = Vec::new();
     let mut application = None;
     if live > 0.0 {
@@ -122,7 +126,9 @@ pub async fn once(base: &Base, way: Way, live: f64, plan: &str) -> Result<Run, B
         return Err(format!("{left} rows are not filled, or wrong").into());
     }
     conn.query_drop("ANALYZE TABLE bench.orders").await?;
-    let size: u64 = one(&mut conn, "SELECT data_length + index_length FROM information_schema.tables WHERE table_schema = 'bench' AND table_name = 'orders'").await?;
+    let size: u64 =
+        one(&mut conn, "SELECT data_length + index_length FROM information_schema.tables WHERE table_schema = 'bench' AND table_name = 'orders'")
+            .await?;
     Ok(Run {
         way,
         seconds,
@@ -138,7 +144,11 @@ pub async fn once(base: &Base, way: Way, live: f64, plan: &str) -> Result<Run, B
 
 /// So that the trigger leaves the session alone, as it does the backfill's.
 async fn mark(conn: &mut Conn) -> Result<(), BoxError> {
-    let body: String = one(conn, "SELECT action_statement FROM information_schema.triggers WHERE event_object_schema = 'bench' AND event_object_table = 'orders' LIMIT 1").await?;
+    let body: String = one(
+        conn,
+        "SELECT action_statement FROM information_schema.triggers WHERE event_object_schema = 'bench' AND event_object_table = 'orders' LIMIT 1",
+    )
+    .await?;
     let marker = body.split("@sete_by <=> '").nth(1).and_then(|rest| rest.split('\'').next()).ok_or("the trigger names no marker")?.to_string();
     Ok(conn.exec_drop("SET @sete_by = ?", (marker,)).await?)
 }
@@ -155,8 +165,9 @@ async fn keyset(conn: &mut Conn) -> Result<[f64; 3], BoxError> {
     let (mut times, mut after) = (Vec::new(), 0_i64);
     loop {
         let began = Instant::now();
-        let end: Option<Option<i64>> =
-            conn.exec_first(format!("SELECT max(id) FROM (SELECT id FROM bench.orders WHERE id > ? ORDER BY id LIMIT {KEYSET_ROWS}) batch"), (after,)).await?;
+        let end: Option<Option<i64>> = conn
+            .exec_first(format!("SELECT max(id) FROM (SELECT id FROM bench.orders WHERE id > ? ORDER BY id LIMIT {KEYSET_ROWS}) batch"), (after,))
+            .await?;
         let Some(Some(end)) = end else { break };
         conn.exec_drop("UPDATE bench.orders SET status_v2 = status WHERE id > ? AND id <= ? AND status_v2 IS NULL", (after, end)).await?;
         times.push(began.elapsed().as_secs_f64() * 1000.0);

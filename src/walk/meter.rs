@@ -9,7 +9,7 @@ const KEPT: usize = 200;
 const SPAN: Duration = Duration::from_secs(30);
 /// What a page costs beyond its rows, in rows: wide rows are fewer a page, but each is dearer. Fitted to measured backfills of
 /// rows of 60 to 1600 bytes (docs/performance.md).
-const PAGE: f64 = 8.0;
+const PAGE: f64 = 12.0;
 
 pub struct Meter {
     times: VecDeque<f64>,
@@ -143,16 +143,16 @@ impl Work {
 mod tests {
     use super::*;
 
-    /// The first half has 100 rows a page, the second 10; a row takes a millisecond, a page eight more.
+    /// The first half has 100 rows a page, the second 10; a row takes a millisecond, a page twelve more.
     #[test]
     fn the_end_is_foreseen_where_rows_become_wider() {
         let density = |page: u32| if page < 500 { 100 } else { 10 };
         let sample: Vec<(u32, u32)> = (0..1000).step_by(10).map(|page| (page, density(page))).collect();
         let mut meter = Meter::new(Work::new(&sample));
-        let total: f64 = (0..1000).map(|page| f64::from(density(page)) + 8.0).sum::<f64>() / 1000.0;
+        let total: f64 = (0..1000).map(|page| f64::from(density(page)) + 12.0).sum::<f64>() / 1000.0;
         let (start, mut spent) = (Instant::now(), 0.0);
         for page in 0..1000_u32 {
-            let took = Duration::from_millis(u64::from(density(page)) + 8);
+            let took = Duration::from_millis(u64::from(density(page)) + 12);
             spent += took.as_secs_f64();
             meter.note(start + Duration::from_secs_f64(spent), u64::from(density(page)), took, f64::from(page + 1) / 1000.0);
             if page >= 100 {

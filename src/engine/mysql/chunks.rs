@@ -64,6 +64,9 @@ async fn next_keys(session: &mut Session, r: &Resolved, from: Option<Vec<String>
     params.push(Value::from(rows.max(1) - 1));
     let found = session.query(&sql, params, "finding the next keys").await?.pop();
     let found = found.map(|row| key_of(&row, 0, key)).transpose()?;
+    if found.is_some() && found == from {
+        return Err(Error::new(Code::Internal, format!("the walk of {} makes no way from key {}", r.table, found.unwrap_or_default().join(", "))));
+    }
     let to = found.or_else(|| end.map(<[String]>::to_vec));
     Ok(Chunk {
         relation,

@@ -132,9 +132,12 @@ impl Connector {
 
     fn explain(&self, err: DriverFailure) -> Error {
         let message = error::message(&err);
+        if let Some(e) = tls::error_in(&err) {
+            return self.failed(Code::Tls, tls::explain(e, &self.address), None);
+        }
         match &err {
             DriverFailure::Server(e) => self.failed(Code::Connect, message, Some(e.code)),
-            DriverFailure::Io(IoError::Tls(e)) => self.failed(Code::Tls, tls::explain(e, &self.address), None),
+            DriverFailure::Io(IoError::Tls(_)) => self.failed(Code::Tls, message, None),
             DriverFailure::Driver(DriverError::NoClientSslFlagFromServer) => self.failed(Code::Tls, "the server offers no TLS".into(), None),
             DriverFailure::Driver(DriverError::UnknownAuthPlugin { name }) => {
                 self.failed(Code::Connect, format!("the server asks for authentication by {name}, which is not supported"), None)

@@ -20,7 +20,9 @@ enum Kind {
         collation: String,
     },
     Binary,
-    /// What the server reads from text by a cast: decimals, times, uuids.
+    /// As it is: MySQL 9.7 takes `CAST(? AS TIME(6))` for another value in some conditions of a prepared statement.
+    Time,
+    /// What the server reads from text by a cast: decimals, uuids.
     Cast(String),
 }
 
@@ -43,8 +45,7 @@ fn kind(type_name: &str) -> Kind {
         }
         "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => Kind::Binary,
         "decimal" => Kind::Cast("DECIMAL(65,30)".into()),
-        "timestamp" | "datetime" => Kind::Cast("DATETIME(6)".into()),
-        "time" => Kind::Cast("TIME(6)".into()),
+        "date" | "time" | "datetime" | "timestamp" => Kind::Time,
         word => Kind::Cast(word.to_uppercase()),
     }
 }
@@ -53,7 +54,7 @@ fn kind(type_name: &str) -> Kind {
 fn shown(name: &str, type_name: &str) -> String {
     let column = ident(name);
     match kind(type_name) {
-        Kind::Whole { by_number: false } | Kind::Cast(_) => format!("CAST({column} AS CHAR)"),
+        Kind::Whole { by_number: false } | Kind::Time | Kind::Cast(_) => format!("CAST({column} AS CHAR)"),
         Kind::Whole { by_number: true } => format!("CAST({column} + 0 AS CHAR)"),
         Kind::Float => format!("CAST({column} + 0e0 AS CHAR)"),
         Kind::Text { .. } | Kind::Binary => format!("HEX({column})"),
@@ -63,7 +64,7 @@ fn shown(name: &str, type_name: &str) -> String {
 /// What a parameter must go through to be compared as the index compares.
 fn placeholder(type_name: &str) -> String {
     match kind(type_name) {
-        Kind::Whole { .. } | Kind::Float => "?".to_string(),
+        Kind::Whole { .. } | Kind::Float | Kind::Time => "?".to_string(),
         Kind::Text { charset, collation } => format!("CONVERT(UNHEX(?) USING {charset}) COLLATE {collation}"),
         Kind::Binary => "UNHEX(?)".to_string(),
         Kind::Cast(to) => format!("CAST(? AS {to})"),
@@ -214,7 +215,7 @@ mod tests {
     fn values_are_shown_so_that_they_come_back() {
         assert_eq!(shown("a", "enum('x','y')"), "CAST(`a` + 0 AS CHAR)");
         assert_eq!(shown("a", "binary(16)"), "HEX(`a`)");
-        assert_eq!(placeholder("timestamp(3)"), "CAST(? AS DATETIME(6))");
+        assert_eq!(placeholder("decimal(5,2)"), "CAST(? AS DECIMAL(65,30))");
         assert_eq!(placeholder("uuid"), "CAST(? AS UUID)");
         assert!(value("int", "x").is_err());
     }

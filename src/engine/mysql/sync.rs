@@ -274,7 +274,8 @@ fn observer_body(r: &Resolved, home: &str, event: Event) -> String {
         ident(home),
         literal(&r.id)
     );
-    let assign = format!("BEGIN\n{QUIETLY}IF sete_wrote BETWEEN 1 AND 3 THEN\n{}ELSEIF sete_wrote = 4 THEN\n{count}END IF;\nEND;\n", record(r, home, &wrote));
+    let assign =
+        format!("BEGIN\n{QUIETLY}IF sete_wrote BETWEEN 1 AND 3 THEN\n{}ELSEIF sete_wrote = 4 THEN\n{count}END IF;\nEND;\n", record(r, home, &wrote));
     computed(r, event, "", &compute, &assign)
 }
 

@@ -314,7 +314,9 @@ fn oid(leaf: u64) -> u32 {
 
 /// A region of pages. A table that was rewritten since the watermark was saved is begun anew: its page numbers mean nothing now.
 async fn next_pages(tx: &Tx<'_>, leaf: &Leaf, mark: Option<&Watermark>, rows: u32, stripes: u32) -> Result<Option<Chunk>> {
-    let (file, end) = file_and_pages(tx, leaf.id).await?;
+    let (file, pages_now) = file_and_pages(tx, leaf.id).await?;
+    // What has come behind the table since the run began are new versions and new rows, filled already; the next sweep looks.
+    let end = if stripes > 1 { pages_now.min(leaf.pages.max(1)) } else { pages_now };
     let from = match mark {
         Some(Watermark { file: then, at: Place::Page(page), .. }) if *then == file => *page,
         _ => 0,

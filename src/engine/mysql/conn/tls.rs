@@ -38,23 +38,27 @@ pub(super) fn options(address: &Address) -> Option<SslOpts> {
     )
 }
 
+/// The TLS library's error inside the driver's, if there is one.
+pub(super) fn error_in(err: &DriverFailure) -> Option<&rustls::Error> {
+    match err {
+        DriverFailure::Io(IoError::Tls(TlsError::Tls(e))) => Some(e),
+        DriverFailure::Io(IoError::Io(e)) => e.get_ref()?.downcast_ref(),
+        _ => None,
+    }
+}
+
 /// VERIFY_CA asks for a certificate of a known authority, whatever name it is for: then by a name that it holds.
 pub(super) fn by_name_in(err: &DriverFailure, address: &Address, tried: Option<&SslOpts>) -> Option<SslOpts> {
     let tried = tried.filter(|ssl| address.ssl_mode == SslMode::VerifyCa && ssl.tls_hostname_override().is_none())?;
-    let DriverFailure::Io(IoError::Tls(TlsError::Tls(rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext {
-        presented, ..
-    })))) = err
-    else {
-        return None;
-    };
+    let Some(rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. })) = error_in(err) else { return None };
     // As the library writes them: DnsName("db.example").
     let name = presented.first()?.split('"').nth(1)?.replace('*', "any");
     Some(tried.clone().with_danger_tls_hostname_override(Some(name)))
 }
 
 /// Why a handshake failed, in words that say what to look at.
-pub(super) fn explain(error: &TlsError, address: &Address) -> String {
-    let TlsError::Tls(rustls::Error::InvalidCertificate(problem)) = error else { return error.to_string() };
+pub(super) fn explain(error: &rustls::Error, address: &Address) -> String {
+    let rustls::Error::InvalidCertificate(problem) = error else { return error.to_string() };
     match problem {
         CertificateError::UnknownIssuer => {
             let authorities = address.ssl_ca.as_ref().map_or("the public ones".to_owned(), |path| format!("those in {}", path.display()));
