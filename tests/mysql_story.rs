@@ -1,5 +1,5 @@
 //! The main path on every MySQL and MariaDB that is here: through all seven stages and back again, under a live application,
-//! beside a reader that holds the metadata lock, and with the runner killed at random moments and at named points.
+//! and beside a reader that holds the metadata lock.
 
 mod support;
 #[path = "support/workload.rs"]
@@ -9,9 +9,8 @@ mod workload;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rand::RngExt;
 use support::mysql::{Server, shared};
-use support::sete::{Sete, finish, settings};
+use support::sete::{Sete, settings};
 use workload::{Mode, Running, Workload};
 
 const STAGES: [&str; 7] = ["expand", "dual_write", "backfill", "validate", "read_switch", "stop_writes", "drop"];
@@ -220,85 +219,4 @@ fn nobody_queues_for_long_behind_a_reader_that_holds_the_metadata_lock() {
         // One second is the least that the server can wait for a lock; what is beyond it is the machine's.
         assert!(longest < Duration::from_millis(2500), "an update waited for {longest:?}");
     });
-}
-
-// --- killed ----------------------------------------------------------------------------------------------------------
-
-#[test]
-fn killed_at_random_moments_the_backfill_goes_on_at_once() {
-    each(|server| {
-        let (db, sete) = orders(server, 6000, "[backfill]\nbatch_rows = 50\nmax_rows_per_s = 1000");
-        sete.through("dual_write");
-        for _ in 0..8 {
-            let mut run = sete.start("step", &["--through", "backfill"]);
-            std::thread::sleep(Duration::from_millis(rand::rng().random_range(20..500)));
-            assert!(run.try_wait().expect("ours to wait for").is_none(), "it ended before it was killed: {}", finish(run).text());
-            run.kill().expect("SIGKILL is sent");
-            run.wait().expect("ours to wait for");
-            server.sql(&db, "UPDATE orders SET status = 'paid' WHERE id % 97 = 3");
-        }
-        sete.rewrite(&plan(&db, "[backfill]\nworkers = 2"));
-        let began = Instant::now();
-        sete.ok("step", &["--through", "backfill"]);
-        assert!(began.elapsed() < Duration::from_secs(25), "the dead holder's lease was waited for");
-        assert_eq!(differ(server, &db), "0");
-        sete.through("validate");
-    });
-}
-
-/// At every named point of a whole run, one server after the other; the next run goes on.
-#[cfg(feature = "crash-points")]
-#[test]
-fn killed_at_any_point_the_next_run_goes_on() {
-    let servers = shared();
-    let (_, sete) = orders(&servers[0], 60, "[backfill]\nbatch_rows = 25");
-    let log = sete.folder.join("points");
-    let sete = sete.env("SETE_CRASH_LOG", log.to_str().expect("a path"));
-    for stage in STAGES {
-        sete.through(stage);
-    }
-    let mut points: Vec<String> = std::fs::read_to_string(&log).expect("points were logged").lines().map(str::to_owned).collect();
-    // The same point a third time does nothing that it had not done the second time.
-    points.retain(|point| !point.contains(" #") || point.ends_with(" #2"));
-    points.sort();
-    points.dedup();
-    assert!(points.len() > 60, "{points:?}");
-    let next = std::sync::Mutex::new(points.into_iter().enumerate());
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                loop {
-                    let Some((n, point)) = next.lock().expect("no thread panics with it").next() else { return };
-                    killed_at(&servers[n % servers.len()], &point);
-                }
-            });
-        }
-    });
-}
-
-#[cfg(feature = "crash-points")]
-fn killed_at(server: &Server, point: &str) {
-    let (db, mut sete) = orders(server, 60, "[backfill]\nbatch_rows = 25");
-    sete.env.push(("SETE_CRASH_AT".into(), point.into()));
-    let mut killed = false;
-    for stage in STAGES {
-        let out = sete.run("step", &["--through", stage, "--wait", "60s", "--yes"]);
-        if out.code == -1 {
-            killed = true;
-            sete.env.clear();
-            server.sql(&db, "UPDATE orders SET note = 'meanwhile' WHERE id = 5");
-            let again = sete.run("step", &["--through", stage, "--wait", "60s", "--yes"]);
-            // Killed right at its end, the stage is done already.
-            assert!(again.code == 0 || (again.code == 4 && again.text().contains("E304")), "after {point}: {}", again.text());
-        } else {
-            assert_eq!(out.code, 0, "before {point}: {}", out.text());
-        }
-        if matches!(stage, "backfill" | "validate" | "read_switch") {
-            assert_eq!(differ(server, &db), "0", "killed {point}");
-        }
-    }
-    assert!(killed, "{point} was not passed");
-    assert_eq!(columns(server, &db), "status_v2 enum('new','paid','shipped') NO", "killed {point}");
-    assert_eq!(triggers(server, &db), "0", "killed {point}");
-    server.sql(&db, &format!("DROP DATABASE {db}"));
 }
