@@ -47,7 +47,8 @@ impl Play {
 
     /// Writes behind the sync's back.
     fn unseen(&self, sql: &str) {
-        let name = self.sql("SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = DATABASE() AND TRIGGER_NAME LIKE '~sete_sync%update'");
+        let name = self
+            .sql("SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = DATABASE() AND TRIGGER_NAME LIKE '~sete_sync%update'");
         let tag = name.trim_start_matches("~sete_sync_").trim_end_matches("_update").to_owned();
         self.sql(&format!("SET @sete_by = '{tag}'; {sql}"));
     }
@@ -106,7 +107,9 @@ fn case_01_rows_that_are_mapped_to_null_end_the_backfill() {
 
 #[test]
 fn case_02_a_target_column_with_a_default_is_refused() {
-    for (column, said) in [("value INT DEFAULT 0", "the default"), ("value INT NOT NULL", "NOT NULL"), ("value INT GENERATED ALWAYS AS (id + 1) STORED", "generated")] {
+    for (column, said) in
+        [("value INT DEFAULT 0", "the default"), ("value INT NOT NULL", "NOT NULL"), ("value INT GENERATED ALWAYS AS (id + 1) STORED", "generated")]
+    {
         for play in Play::each(&format!("CREATE TABLE readings (id INT PRIMARY KEY, raw VARCHAR(20), {column})")) {
             let out = play.sete(&retype("readings", "readings", "raw", "value", "int", "")).fails("step", &[], 3, "E108");
             assert!(out.text().contains(said), "{}", out.text());
@@ -184,7 +187,8 @@ fn case_09_the_old_column_may_be_left_out_from_stage_5_on() {
             // The way back fills it again, and it is as it was.
             sete.ok("back", &[]);
             assert_eq!(row(103), "paidpaid");
-            let nullable = "SELECT COUNT(*) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'orders' AND IS_NULLABLE = 'YES'";
+            let nullable =
+                "SELECT COUNT(*) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'orders' AND IS_NULLABLE = 'YES'";
             assert_eq!(play.sql(nullable), "0");
             sete.through("drop");
             insert(104);
@@ -342,7 +346,11 @@ fn case_21_a_table_that_takes_no_instant_change_is_refused_or_handed_over() {
         let out = sete.fails("step", &["--yes"], 3, "E141");
         assert!(out.text().contains("| gone wrong") && out.text().contains("exit status: 3"), "{}", out.text());
         let client = std::env::var(if play.server.is_mariadb() { "SETE_MARIADB_1011_BIN" } else { "SETE_MYSQL_97_BIN" }).expect("a client");
-        let copies = format!("{client}/client --protocol=tcp --host=127.0.0.1 --port={} --user=root {} -e 'ALTER TABLE readings DROP COLUMN raw'", play.server.port(), play.db);
+        let copies = format!(
+            "{client}/client --protocol=tcp --host=127.0.0.1 --port={} --user=root {} -e 'ALTER TABLE readings DROP COLUMN raw'",
+            play.server.port(),
+            play.db
+        );
         sete.rewrite(&plan(&format!("[drop]\nrebuild = \"external\"\nexternal = \"{copies}\"")));
         sete.ok("step", &["--yes"]);
         assert_eq!(play.sql("SHOW COLUMNS FROM readings").lines().count(), 2);
@@ -389,7 +397,9 @@ fn case_28_of_two_runners_one_runs() {
 #[test]
 fn case_29_an_edited_expression_is_refused_half_way() {
     for play in Play::each(&readings("INT", "n")) {
-        let plan = |factor: u32| retype("readings", "readings", "raw", "value", "bigint", &format!("forward = \"raw * {factor}\"\nreverse = \"value div {factor}\""));
+        let plan = |factor: u32| {
+            retype("readings", "readings", "raw", "value", "bigint", &format!("forward = \"raw * {factor}\"\nreverse = \"value div {factor}\""))
+        };
         let sete = play.sete(&plan(10));
         sete.through("backfill");
         sete.rewrite(&plan(100));
@@ -405,13 +415,19 @@ fn case_29_an_edited_expression_is_refused_half_way() {
 #[test]
 fn case_30_an_old_instance_that_writes_one_column_only_is_named() {
     for play in Play::each("CREATE TABLE orders (id INT PRIMARY KEY, status VARCHAR(20)); INSERT INTO orders VALUES (100, 'paid')") {
-        let plan = |quiet: &str| retype("orders", "orders", "status", "status_v2", "enum('new','paid')", &format!("[dual_write]\nmode = \"app\"\nquiet_for = \"{quiet}\""));
+        let plan = |quiet: &str| {
+            retype("orders", "orders", "status", "status_v2", "enum('new','paid')", &format!("[dual_write]\nmode = \"app\"\nquiet_for = \"{quiet}\""))
+        };
         let sete = play.sete(&plan("1h"));
         sete.through("expand");
         sete.fails("step", &[], 4, "");
         play.sql("INSERT INTO orders (id, status) VALUES (1, 'new')");
         let status = sete.status();
-        assert_eq!((&status["in_the_way"][0]["wrote_only"], &status["in_the_way"][0]["user"]), (&Value::from("status"), &Value::from("root")), "{status}");
+        assert_eq!(
+            (&status["in_the_way"][0]["wrote_only"], &status["in_the_way"][0]["user"]),
+            (&Value::from("status"), &Value::from("root")),
+            "{status}"
+        );
         sete.fails("gate", &["--for", "read-new"], 4, "");
         sete.rewrite(&plan("1ms"));
         sete.through("backfill");

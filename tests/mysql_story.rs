@@ -200,11 +200,14 @@ fn nobody_queues_for_long_behind_a_reader_that_holds_the_metadata_lock() {
                 std::thread::sleep(Duration::from_millis(50));
             }
             let probe = scope.spawn(|| {
-                let mut conn = runtime().block_on(mysql_async::Conn::new(mysql_async::Opts::from_url(&sete.url).expect("an address"))).expect("a session");
+                let mut conn =
+                    runtime().block_on(mysql_async::Conn::new(mysql_async::Opts::from_url(&sete.url).expect("an address"))).expect("a session");
                 let mut longest = Duration::ZERO;
                 while !over.load(Ordering::Relaxed) {
                     let began = Instant::now();
-                    runtime().block_on(mysql_async::prelude::Queryable::query_drop(&mut conn, "UPDATE orders SET note = 'probe' WHERE id = 7")).expect("the application writes");
+                    runtime()
+                        .block_on(mysql_async::prelude::Queryable::query_drop(&mut conn, "UPDATE orders SET note = 'probe' WHERE id = 7"))
+                        .expect("the application writes");
                     longest = longest.max(began.elapsed());
                     std::thread::sleep(Duration::from_millis(20));
                 }

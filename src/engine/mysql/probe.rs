@@ -24,7 +24,8 @@ pub async fn sync(session: &mut Session, r: &Resolved) -> Result<Probe> {
     let (table, old, new) = (qualified(&r.table), ident(&r.old.name), ident(&r.new.name));
     let columns: Vec<String> = key.columns.iter().map(|(name, _)| ident(name)).collect();
     let forward = expression(r, &r.forward, "");
-    let pick = format!("SELECT {} FROM {table} sete_probe WHERE (\n{forward}\n) IS NOT NULL LIMIT {CANDIDATES} FOR UPDATE SKIP LOCKED", columns.join(", "));
+    let pick =
+        format!("SELECT {} FROM {table} sete_probe WHERE (\n{forward}\n) IS NOT NULL LIMIT {CANDIDATES} FOR UPDATE SKIP LOCKED", columns.join(", "));
     // What doesn't convert is a warning here and an error below.
     let rows = session.query(&pick, (), "picking rows for the probe").await?;
     let here = columns.iter().map(|c| format!("{c} = ?")).collect::<Vec<_>>().join(" AND ");
@@ -41,9 +42,13 @@ pub async fn sync(session: &mut Session, r: &Resolved) -> Result<Probe> {
             done => done?,
         };
         let filled = session.one(&look, key.clone(), "reading the probe's row").await?;
-        session.execute(&format!("UPDATE {table} sete_probe SET {new} = NULL{kept} WHERE {here}"), key.clone(), "emptying the new column for the probe").await?;
+        session
+            .execute(&format!("UPDATE {table} sete_probe SET {new} = NULL{kept} WHERE {here}"), key.clone(), "emptying the new column for the probe")
+            .await?;
         session.batch(UNMARKED, "writing as an application does").await?;
-        session.execute(&format!("UPDATE {table} sete_probe SET {old} = {old}{kept} WHERE {here}"), key.clone(), "writing through the sync trigger").await?;
+        session
+            .execute(&format!("UPDATE {table} sete_probe SET {old} = {old}{kept} WHERE {here}"), key.clone(), "writing through the sync trigger")
+            .await?;
         let synced = session.one(&look, key, "reading the probe's row").await?;
         let show = |row: &Row| -> Result<(String, String)> {
             Ok((get::<Option<String>>(row, 0)?.unwrap_or_default(), get::<Option<String>>(row, 1)?.unwrap_or_default()))
