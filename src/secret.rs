@@ -85,6 +85,8 @@ mod tests {
             ("host=db password='s3 cret' user=shop", "host=db password=*** user=shop"),
             ("postgres://db/x?password=s3cret&sslmode=require", "postgres://db/x?password=***&sslmode=require"),
             ("postgres://shop@db/x", "postgres://shop@db/x"),
+            ("mysql://shop:s3cret@db:3306/x?ssl-mode=REQUIRED", "mysql://shop:***@db:3306/x?ssl-mode=REQUIRED"),
+            ("mariadb://db/x?user=shop&password=s3cret", "mariadb://db/x?user=shop&password=***"),
         ] {
             assert_eq!(DbUrl::new(address).to_string(), shown);
             assert!(!format!("{:?}", DbUrl::new(address)).contains("cret"));

@@ -300,11 +300,9 @@ impl Session {
     }
 
     fn answered<T>(&mut self, result: Result<T, DriverFailure>, context: &str) -> Result<T> {
-        result.inspect(|_| self.busy = false).map_err(|e| {
-            // After a server's refusal the session goes on; after anything else nobody knows what comes next.
-            self.busy = classify(&e) == Trouble::ConnectionLost || e.is_fatal();
-            database_error(context, e)
-        })
+        // After a server's refusal the session goes on; after anything else nobody knows what comes next.
+        self.busy = result.as_ref().is_err_and(|e| classify(e) == Trouble::ConnectionLost || e.is_fatal());
+        result.map_err(|e| database_error(context, e))
     }
 
     /// Whether a transaction was begun and not ended, by [`super::Tx`] alone.
