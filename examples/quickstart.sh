@@ -116,9 +116,10 @@ start_server() {
 }
 
 mysql_start() {
-  "$mysql_bin/init" "$folder/data" >"$folder/init.log" 2>&1 || die "the server's data could not be made: $(tail -n 5 "$folder/init.log")"
+  mkdir "$folder/tmp" # of its own: a server that starts clears the temporary tables of others
+  TMPDIR=$folder/tmp "$mysql_bin/init" "$folder/data" >"$folder/init.log" 2>&1 || die "the server's data could not be made: $(tail -n 5 "$folder/init.log")"
   SERVER_PORT=$(server_free_port)
-  local options=(--datadir="$folder/data" --socket="$folder/socket" --port="$SERVER_PORT" --bind-address=127.0.0.1 --pid-file="$folder/pid" --log-bin-trust-function-creators=1)
+  local options=(--datadir="$folder/data" --socket="$folder/socket" --port="$SERVER_PORT" --bind-address=127.0.0.1 --pid-file="$folder/pid" --tmpdir="$folder/tmp" --log-bin-trust-function-creators=1)
   if [[ $engine == mysql ]]; then options+=(--mysqlx=OFF --secure-file-priv=NULL); fi
   "$mysql_bin/server" "${options[@]}" >"$folder/server.log" 2>&1 </dev/null &
   mysql_pid=$!

@@ -19,7 +19,9 @@ bin=$1 folder=$2
 shift 2 # what is left are the server's arguments
 exec 3<&0 </dev/null >>"$folder/log" 2>&1
 if ! [ -e "$folder/data" ]; then
-    "$bin/init" "$folder/data" 3<&- || exit 1
+    # A temporary folder of its own: a server that starts clears the tables that others have in theirs.
+    mkdir -p "$folder/tmp"
+    TMPDIR=$folder/tmp "$bin/init" "$folder/data" 3<&- || { rm -rf "$folder/data"; exit 1; }
 fi
 "$bin/server" "$@" 3<&- &
 server=$!
