@@ -312,7 +312,7 @@ fn case_19_an_idle_reader_is_named_nobody_queues_for_long_and_nothing_changes() 
 
 #[test]
 fn case_20_a_build_that_loses_its_work_says_so() {
-    let grow = "INSERT INTO readings SELECT id + (SELECT MAX(id) FROM readings r), raw FROM readings;".repeat(13);
+    let grow = "INSERT INTO readings SELECT id + (SELECT MAX(id) FROM readings r), raw FROM readings;".repeat(11);
     for play in Play::each(&format!("{}; {grow}", readings("VARCHAR(200) NOT NULL", "REPEAT('x', 150)"))) {
         let sete = play.sete(&retype("readings", "readings", "raw", "value", "varchar(250)", ""));
         sete.through("backfill");
@@ -450,5 +450,47 @@ fn a_hidden_column_comes_back() {
         assert_eq!(play.sql("SELECT * FROM readings WHERE id = 1"), "1\t1\t1");
         sete.rewrite(&plan("1ms"));
         sete.through("drop");
+    }
+}
+
+#[test]
+fn the_sample_plans_are_good_on_a_real_server() {
+    let setup = "CREATE TABLE orders (id INT PRIMARY KEY, status VARCHAR(20) NOT NULL DEFAULT 'new', total INT NOT NULL); CREATE TABLE events (id INT PRIMARY KEY, at TIMESTAMP(6) NULL)";
+    let plans = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("plans");
+    for play in Play::each(setup) {
+        let mut seen = 0;
+        for file in std::fs::read_dir(&plans).expect("plans/").map(|file| file.expect("a file").path()) {
+            let text = std::fs::read_to_string(&file).expect("a plan");
+            if !text.contains("engine = \"mysql\"") {
+                continue;
+            }
+            let text = text.replace("table = \"shop.", &format!("table = \"{}.", play.db));
+            let sete = play.sete(&text).env("REPLICA_URL", &play.url);
+            let out = sete.ok("plan", &[]);
+            assert!(out.text().contains("ALGORITHM=INSTANT") && !out.text().contains("blocker"), "{}: {}", file.display(), out.text());
+            seen += 1;
+        }
+        assert_eq!(seen, 3);
+        assert_eq!(play.traces(), "0", "`plan` changes nothing");
+    }
+}
+
+#[test]
+fn the_rights_of_the_page_suffice() {
+    let page = include_str!("../docs/privileges.md");
+    let (_, section) = page.split_once("## MySQL and MariaDB").expect("the section");
+    let grants = section.split("```sql ignore\n").nth(1).and_then(|rest| rest.split("```").next()).expect("the grants");
+    for play in
+        Play::each("CREATE TABLE orders (id INT PRIMARY KEY, status VARCHAR(20) NOT NULL, KEY s (status)); INSERT INTO orders VALUES (1, 'new')")
+    {
+        let user = format!("runner_{}", play.db);
+        play.sql(&grants.replace("sete_runner", &user).replace("shop.*", &format!("{}.*", play.db)).replace('…', "x"));
+        let url = format!("mysql://{user}:x@127.0.0.1:{}/{}", play.server.port(), play.db);
+        let sete = Sete::new(&url, &retype("orders", "orders", "status", "state", "enum('new','paid')", "[drop]\nhide = \"1ms\""));
+        sete.through("stop_writes");
+        sete.ok("back", &[]);
+        sete.through("drop");
+        sete.ok("forget", &[]);
+        assert_eq!(play.traces(), "0");
     }
 }

@@ -56,7 +56,9 @@ impl Schema for MySql {
         // A statement of ours commits by itself: it can't be part of the transaction that checks the fence, so it comes right after.
         self.check_fence(fence).await?;
         let mut session = self.dedicated().await?;
-        let settings = format!("SET SESSION sql_mode = '{}', lock_wait_timeout = {METADATA_WAIT}", render::DDL_MODE);
+        // A build may take as long as it takes, whatever the server allows to others.
+        let unlimited = if session.version().is_mariadb() { "max_statement_time" } else { "max_execution_time" };
+        let settings = format!("SET SESSION sql_mode = '{}', lock_wait_timeout = {METADATA_WAIT}, {unlimited} = 0", render::DDL_MODE);
         session.batch(&settings, "setting the limits of an action").await?;
         let set: u32 = get(&session.one("SELECT @@SESSION.lock_wait_timeout", (), "reading lock_wait_timeout back").await?, 0)?;
         if set != METADATA_WAIT {
