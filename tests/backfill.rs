@@ -176,6 +176,20 @@ fn the_backfill_waits_for_the_horizon_if_it_is_told_to() {
 }
 
 #[test]
+fn a_backfill_that_was_gone_back_from_looks_again() {
+    let server = Server::shared();
+    let (db, sete) = orders(server, 500, "");
+    sete.through("backfill");
+    sete.ok("back", &[]);
+    // By one whom the sync takes for the backfill: only a walk can find it.
+    let marker = "(SELECT (regexp_match(pg_get_triggerdef(oid), 'DISTINCT FROM ''([^'']+)'''))[1] FROM pg_trigger WHERE tgname LIKE '~sete%' LIMIT 1)";
+    server.psql(&db, &format!("BEGIN; SELECT set_config('sete.by', {marker}, true); UPDATE orders SET status_v2 = NULL WHERE id = 77; COMMIT"));
+    assert_eq!(server.psql(&db, COPIED), "1");
+    sete.through("backfill");
+    assert_eq!(server.psql(&db, COPIED), "0");
+}
+
+#[test]
 fn outside_of_its_window_the_backfill_stands_still() {
     let server = Server::shared();
     let (db, sete) = orders(server, 100, "");

@@ -48,7 +48,11 @@ pub async fn run(cx: &mut Cx<'_>) -> Result<Outcome> {
     }
     say_what_costs(cx).await?;
     let mut progress = match cx.state.progress.take() {
-        Some(progress) if progress.walk == cx.resolved.walk => progress,
+        Some(progress) if progress.walk == cx.resolved.walk && !progress.finished => progress,
+        // It was done once, and gone back from: what has come since is looked for.
+        Some(progress) if progress.walk == cx.resolved.walk => {
+            begin(cx, Progress { watermark: None, finished: false, done: 0, empty: 0, ..progress }).await?
+        }
         _ => begin(cx, Progress::begin(cx.resolved.walk, cx.resolved.rows, Timestamp::now())).await?,
     };
     let (mut idle_since, mut pace) = (Instant::now(), None);
