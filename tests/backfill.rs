@@ -182,7 +182,8 @@ fn a_backfill_that_was_gone_back_from_looks_again() {
     sete.through("backfill");
     sete.ok("back", &[]);
     // By one whom the sync takes for the backfill: only a walk can find it.
-    let marker = "(SELECT (regexp_match(pg_get_triggerdef(oid), 'DISTINCT FROM ''([^'']+)'''))[1] FROM pg_trigger WHERE tgname LIKE '~sete%' LIMIT 1)";
+    let marker =
+        "(SELECT (regexp_match(pg_get_triggerdef(oid), 'DISTINCT FROM ''([^'']+)'''))[1] FROM pg_trigger WHERE tgname LIKE '~sete%' LIMIT 1)";
     server.psql(&db, &format!("BEGIN; SELECT set_config('sete.by', {marker}, true); UPDATE orders SET status_v2 = NULL WHERE id = 77; COMMIT"));
     assert_eq!(server.psql(&db, COPIED), "1");
     sete.through("backfill");
