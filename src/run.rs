@@ -75,7 +75,13 @@ pub struct Cx<'a> {
     pub lost_connections: Cell<u64>,
 }
 
-impl Cx<'_> {
+impl<'a> Cx<'a> {
+    /// One that holds no lease yet, or needs none.
+    fn new(job: &'a Job, catalog: Catalog, resolved: Resolved, state: PlanState, fence: Fence) -> Cx<'a> {
+        let (who, lost) = (lease::holder(), Stop::default());
+        Cx { job, resolved, catalog, state, fence, who, lost, yes: false, joined: false, lost_connections: Cell::new(0) }
+    }
+
     pub fn engine(&self) -> &dyn Engine {
         self.job.engine.as_ref()
     }
@@ -237,8 +243,7 @@ pub async fn check_data(job: &Job, catalog: Catalog, resolved: Resolved) -> Resu
     let sample = job.plan.validate.sample;
     // Nothing is written, so that no lease is needed.
     let fence = Fence { plan: state.id.clone(), token: 0 };
-    let (who, lost) = (lease::holder(), Stop::default());
-    let cx = Cx { job, resolved, catalog, state, fence, who, lost, yes: false, joined: false, lost_connections: Cell::new(0) };
+    let cx = Cx::new(job, catalog, resolved, state, fence);
     let found = RefCell::new(Unfit::default());
     walk::over_table(&cx, Purpose::Read, async |engine, chunk| {
         let seen = engine.unfit_rows(&cx.resolved, chunk, sample).await?;
@@ -352,18 +357,8 @@ async fn begin_held<'a>(job: &'a Job, held: &Held, yes: bool) -> Result<Cx<'a>> 
     if state.text != job.text {
         job.engine.save_plan_text(&held.fence, &job.text).await?;
     }
-    Ok(Cx {
-        job,
-        resolved,
-        catalog,
-        state,
-        fence: held.fence.clone(),
-        who: held.who.clone(),
-        lost: held.lost.clone(),
-        yes,
-        joined: false,
-        lost_connections: Cell::new(0),
-    })
+    let cx = Cx::new(job, catalog, resolved, state, held.fence.clone());
+    Ok(Cx { who: held.who.clone(), lost: held.lost.clone(), yes, ..cx })
 }
 
 /// Runs the current stage, or all through `options.through`. The last stage run, as it stands now: `Done` or `Waiting`.
@@ -386,8 +381,7 @@ pub async fn join(job: &Job) -> Result<()> {
     let fence = Fence { plan: state.id.clone(), token: lease.token };
     let (catalog, resolved) = look(job, Some(&state.origin)).await?;
     sync_stands(&job.plan, job.engine.as_ref(), &resolved).await?;
-    let (who, lost) = (lease::holder(), Stop::default());
-    let mut cx = Cx { job, resolved, catalog, state, fence, who, lost, yes: false, joined: true, lost_connections: Cell::new(0) };
+    let mut cx = Cx { joined: true, ..Cx::new(job, catalog, resolved, state, fence) };
     persist(&mut cx, async |cx| stage::backfill::join(cx).await).await
 }
 

@@ -6,6 +6,7 @@
 pub mod catalog;
 pub mod mysql;
 pub mod postgres;
+mod tokens;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use sqlparser::dialect::MySqlDialect;
-use sqlparser::tokenizer::{Location, Token, Tokenizer};
+use sqlparser::tokenizer::Token;
 
 use crate::engine::catalog::Column;
+use crate::engine::tokens;
 use crate::plan::TableName;
 
 /// An identifier. The only place where one is quoted.
@@ -70,17 +71,8 @@ pub fn differ(a: &str, b: &str, column: &Column) -> String {
     }
 }
 
-/// The tokens of an expression with the bytes each stands at, without white space. None when the text can't be taken apart.
 pub(super) fn tokens(sql: &str) -> Option<Vec<(Token, Range<usize>)>> {
-    let spans = Tokenizer::new(&MySqlDialect {}, sql).with_unescape(false).tokenize_with_location().ok()?;
-    let lines: Vec<usize> = std::iter::once(0).chain(sql.match_indices('\n').map(|(i, _)| i + 1)).collect();
-    let byte = |at: Location| {
-        let start = *lines.get(usize::try_from(at.line).ok()?.checked_sub(1)?)?;
-        let column = usize::try_from(at.column).ok()?.checked_sub(1)?;
-        Some(start + sql[start..].chars().take(column).map(char::len_utf8).sum::<usize>())
-    };
-    let placed = |t: sqlparser::tokenizer::TokenWithSpan| Some((t.token, byte(t.span.start)?..byte(t.span.end)?));
-    spans.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).map(placed).collect()
+    tokens::tokens(&MySqlDialect {}, sql)
 }
 
 /// The name that a word stands for. Columns' names are the same in any case.

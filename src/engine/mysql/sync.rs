@@ -8,8 +8,6 @@
 //! There is no CREATE OR REPLACE on both servers, so that each variant has names of its own: the new pair is created before
 //! the old one goes. Two pairs at a time do no harm, since the second finds both columns equal.
 
-use std::fmt::Write;
-
 use crate::engine::Side;
 use crate::engine::catalog::Column;
 use crate::resolve::{Conversion, Resolved};
@@ -174,12 +172,12 @@ fn evaluate(r: &Resolved, to: Side) -> String {
     let mut out = "SET sete_ok = TRUE;\nBEGIN\n".to_string();
     if !conversion.safe {
         // A warning is what a strict mode makes an error of elsewhere: cut, rounded out of range, not a number.
-        let _ = writeln!(out, "DECLARE EXIT HANDLER FOR SQLEXCEPTION, SQLWARNING BEGIN SET {variable} = NULL; SET sete_ok = FALSE; END;");
+        out += &format!("DECLARE EXIT HANDLER FOR SQLEXCEPTION, SQLWARNING BEGIN SET {variable} = NULL; SET sete_ok = FALSE; END;\n");
     }
-    let _ = writeln!(out, "SET {variable} = (\n{}\n);", expression(r, conversion, "NEW."));
+    out += &format!("SET {variable} = (\n{}\n);\n", expression(r, conversion, "NEW."));
     if type_word(&target.type_name) == "json" && !conversion.safe {
         // MariaDB's JSON is a text with a CHECK, which would refuse the row.
-        let _ = writeln!(out, "IF NOT JSON_VALID({variable}) THEN SET {variable} = NULL; SET sete_ok = FALSE; END IF;");
+        out += &format!("IF NOT JSON_VALID({variable}) THEN SET {variable} = NULL; SET sete_ok = FALSE; END IF;\n");
     }
     out + "END;\n"
 }
@@ -200,9 +198,9 @@ fn computed(r: &Resolved, event: Event, or_if: &str, compute: &str, assign: &str
     );
     let (mut pin, mut unpin) = (String::new(), String::new());
     for (name, ty, value) in pins(r) {
-        let _ = writeln!(declared, "DECLARE sete_{name} {ty} DEFAULT @@SESSION.{name};");
-        let _ = writeln!(pin, "SET SESSION {name} = {value};");
-        let _ = writeln!(unpin, "SET SESSION {name} = sete_{name};");
+        declared += &format!("DECLARE sete_{name} {ty} DEFAULT @@SESSION.{name};\n");
+        pin += &format!("SET SESSION {name} = {value};\n");
+        unpin += &format!("SET SESSION {name} = sete_{name};\n");
     }
     let (changes, compute) = match event {
         Event::Insert => (String::new(), compute.to_string()),

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::{Location, Token, Tokenizer};
+use sqlparser::tokenizer::Token;
 
+use crate::engine::tokens;
 use crate::plan::TableName;
 
 /// An identifier. The only place where one is quoted.
@@ -41,16 +42,8 @@ pub fn dollar(body: &str) -> String {
     format!("{tag}{body}{tag}")
 }
 
-/// The tokens of an expression with the bytes each stands at. None when the text can't be taken apart.
 fn tokens(sql: &str) -> Option<Vec<(Token, Range<usize>)>> {
-    let spans = Tokenizer::new(&PostgreSqlDialect {}, sql).with_unescape(false).tokenize_with_location().ok()?;
-    let lines: Vec<usize> = std::iter::once(0).chain(sql.match_indices('\n').map(|(i, _)| i + 1)).collect();
-    let byte = |at: Location| {
-        let start = *lines.get(usize::try_from(at.line).ok()?.checked_sub(1)?)?;
-        let column = usize::try_from(at.column).ok()?.checked_sub(1)?;
-        Some(start + sql[start..].chars().take(column).map(char::len_utf8).sum::<usize>())
-    };
-    spans.into_iter().map(|t| Some((t.token, byte(t.span.start)?..byte(t.span.end)?))).collect()
+    tokens::tokens(&PostgreSqlDialect {}, sql)
 }
 
 /// The name that a word stands for: unquoted ones are folded to lower case.
@@ -69,7 +62,7 @@ pub fn names_in(sql: &str) -> Vec<String> {
 
 /// The column, if the expression is nothing but a column or one cast of it.
 pub fn column_or_cast(sql: &str) -> Option<String> {
-    let tokens = code_tokens(sql)?;
+    let tokens: Vec<Token> = tokens(sql)?.into_iter().map(|(token, _)| token).collect();
     let name = name_of(tokens.first()?)?;
     let is_type = |rest: &[Token]| {
         rest.iter().all(|t| matches!(t, Token::Word(_) | Token::Period | Token::LParen | Token::RParen | Token::Comma | Token::Number(..)))
@@ -83,7 +76,8 @@ pub fn column_or_cast(sql: &str) -> Option<String> {
 
 /// Whether the expression is made of constants and casts alone: no column, no function call.
 pub fn is_constant(sql: &str) -> bool {
-    let Some(tokens) = code_tokens(sql) else { return false };
+    let Some(tokens) = tokens(sql) else { return false };
+    let tokens: Vec<Token> = tokens.into_iter().map(|(token, _)| token).collect();
     let mut in_type = false;
     tokens.iter().enumerate().all(|(i, token)| {
         in_type = match token {
@@ -110,15 +104,10 @@ pub fn is_constant(sql: &str) -> bool {
     })
 }
 
-/// The tokens without white space and comments.
-fn code_tokens(sql: &str) -> Option<Vec<Token>> {
-    Some(tokens(sql)?.into_iter().map(|(token, _)| token).filter(|token| !matches!(token, Token::Whitespace(_))).collect())
-}
-
 /// `sql` with columns renamed, by whole identifiers outside of strings. Function names and types keep theirs.
 /// None when the text can't be taken apart.
 pub fn rename_columns(sql: &str, names: &[(&str, &str)]) -> Option<String> {
-    let tokens: Vec<_> = tokens(sql)?.into_iter().filter(|(token, _)| !matches!(token, Token::Whitespace(_))).collect();
+    let tokens = tokens(sql)?;
     let mut out = String::with_capacity(sql.len());
     let mut copied = 0;
     for (i, (token, span)) in tokens.iter().enumerate() {
