@@ -1,11 +1,8 @@
 //! A replica's lag holds the backfill, on real replicas of MySQL and MariaDB; one that can't be asked holds it too.
 
-mod support;
-
-use std::time::{Duration, Instant};
-
-use support::mysql::{Server, available};
-use support::sete::{Sete, finish, retype};
+use crate::support::mysql::{Server, available, retype};
+use crate::support::sete::{Sete, finish};
+use crate::support::until;
 
 /// A replica that lags behind on purpose.
 fn replica(kind: &str, of: &Server, delay_s: u32) -> Server {
@@ -44,21 +41,12 @@ fn the_backfill_waits_for_a_replica() {
         server.sql(&db, "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT); INSERT INTO t (v) VALUES (1), (2), (3), (4), (5), (6), (7), (8)");
         server.sql(&db, "INSERT INTO t (v) SELECT a.v FROM t a, t b, t c");
         let more = "[backfill]\nbatch_rows = 10\nmax_rows_per_s = 60\n[throttle]\nreplicas = [\"env:SETE_TEST_REPLICA\"]\nmax_replica_lag = \"1s\"";
-        let plan = retype("p", "t", "v", "w", "bigint", more).replace("engine = \"postgres\"", "engine = \"mysql\"");
+        let plan = retype("p", "t", "v", "w", "bigint", more);
         let sete = Sete::new(&url, &plan).env("SETE_TEST_REPLICA", &replica.url("mysql"));
         sete.through("dual_write");
         let run = sete.start("step", &["--through", "backfill"]);
         let throttled = || sete.status()["backfill"]["throttled_by"].as_str().map(str::to_owned);
-        let wait_for = |what: &str| {
-            let began = Instant::now();
-            loop {
-                match throttled() {
-                    Some(by) if by.contains(what) => return,
-                    other => assert!(began.elapsed() < Duration::from_secs(60), "{kind}: {other:?}"),
-                }
-                std::thread::sleep(Duration::from_millis(50));
-            }
-        };
+        let wait_for = |what: &str| until(&format!("{kind}: {what}"), || throttled().is_some_and(|by| by.contains(what)));
         wait_for("SETE_TEST_REPLICA");
         // Its threads stand still: nobody knows how far behind it is.
         replica.sql("mysql", if server.is_mariadb() { "STOP SLAVE" } else { "STOP REPLICA" });

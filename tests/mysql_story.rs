@@ -1,19 +1,13 @@
 //! The main path on every MySQL and MariaDB that is here: through all seven stages and back again, under a live application,
 //! and beside a reader that holds the metadata lock.
 
-mod support;
-#[path = "support/workload.rs"]
-#[allow(dead_code, reason = "the example uses the rest")]
-mod workload;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use support::mysql::{Server, shared};
-use support::sete::{Sete, settings};
-use workload::{Mode, Running, Workload};
-
-const STAGES: [&str; 7] = ["expand", "dual_write", "backfill", "validate", "read_switch", "stop_writes", "drop"];
+use crate::support::mysql::{Server, each};
+use crate::support::sete::{STAGES, Sete, settings};
+use crate::support::until;
+use crate::support::workload::{Mode, Running, Workload};
 
 fn orders_sql(rows: u32) -> String {
     format!(
@@ -55,14 +49,6 @@ fn columns(server: &Server, db: &str) -> String {
 
 fn triggers(server: &Server, db: &str) -> String {
     server.sql(db, "SELECT count(*) FROM information_schema.triggers WHERE event_object_schema = database()")
-}
-
-fn each(test: impl Fn(&Server) + Sync) {
-    std::thread::scope(|scope| {
-        for server in shared() {
-            scope.spawn(|| test(server));
-        }
-    });
 }
 
 #[test]
@@ -197,11 +183,7 @@ fn nobody_queues_for_long_behind_a_reader_that_holds_the_metadata_lock() {
             let holder = scope.spawn(|| {
                 server.sql(&db, "BEGIN; SELECT count(*) FROM orders; SELECT sleep(12); COMMIT");
             });
-            let began = Instant::now();
-            while !server.sql(&db, "SHOW PROCESSLIST").contains("SELECT sleep(12)") {
-                assert!(began.elapsed() < Duration::from_secs(20), "the reader does not come");
-                std::thread::sleep(Duration::from_millis(50));
-            }
+            until("the reader holds its lock", || server.sql(&db, "SHOW PROCESSLIST").contains("SELECT sleep(12)"));
             let probe = scope.spawn(|| {
                 let mut conn =
                     runtime().block_on(mysql_async::Conn::new(mysql_async::Opts::from_url(&sete.url).expect("an address"))).expect("a session");
