@@ -214,13 +214,13 @@ fn a_frozen_runner_that_was_taken_over_writes_nothing_more() {
     let frozen = sete.start("step", &["--through", "backfill"]);
     until(server, &db, BEGUN);
     signal("-STOP", &frozen);
-    // Its sessions are there, so its lease has to end first. Made to end now instead of in 30 s; it may hold the row's lock.
+    // Its sessions are there, so its lease and its region's have to end first. Made to end now instead of in 30 s; it may hold the rows' locks.
     until(
         server,
         &db,
         "NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'sete orders-status' AND state = 'idle in transaction')",
     );
-    server.psql(&db, "UPDATE sete.lease SET until = now()");
+    server.psql(&db, "UPDATE sete.lease SET until = now(); UPDATE sete.chunk SET until = now()");
     let token = server.psql(&db, "SELECT token FROM sete.lease");
     let other = Sete::new(&sete.url, &plan("[backfill]\nuser_triggers = \"fire\""));
     other.through("backfill");

@@ -183,25 +183,29 @@ fn case_09_the_old_column_may_be_left_out_from_stage_5_on() {
     }
 }
 
-/// The new type, the old one, a good value, a bad one, the server's words.
+/// The new type, the old one, a good value, a bad one, the numbers that MariaDB and MySQL give it.
 const BAD: [(&str, &str, &str, &str, &str); 6] = [
     ("enum('HAPPY','SAD')", "VARCHAR(20)", "'HAPPY'", "'MAD '", "(1265)"),
     ("int", "VARCHAR(20)", "n", "'1,234'", "(1265)"),
     ("int", "VARCHAR(20)", "n", "''", "(1366)"),
     ("date", "VARCHAR(20)", "'2024-02-29'", "'2024-02-30'", "(1292)"),
     ("tinyint", "INT", "1", "300", "(1264)"),
-    ("varchar(3)", "VARCHAR(20)", "'abc'", "'abcd'", "(1265)"),
+    ("varchar(3)", "VARCHAR(20)", "'abc'", "'abcd'", "(1265) (1406)"),
 ];
 
 #[test]
 fn case_10_a_bad_row_stops_the_backfill_or_is_set_aside() {
-    for (kind, old, good, bad, number) in BAD {
+    for (kind, old, good, bad, numbers) in BAD {
         for play in Play::each(&readings(old, &format!("IF(n = 50, {bad}, {good})"))) {
             let plan = |more: &str| retype("readings", "readings", "raw", "value", kind, more);
             let sete = play.sete(&plan(""));
             sete.through("dual_write");
             let out = sete.fails("step", &[], 6, "E502");
-            assert!(out.text().contains("row 50") && out.text().contains(number), "{kind} {number}: {}", out.text());
+            assert!(
+                out.text().contains("row 50") && numbers.split(' ').any(|number| out.text().contains(number)),
+                "{kind} {numbers}: {}",
+                out.text()
+            );
             // Other writes of the bad row don't fail either.
             play.sql("UPDATE readings SET id = id WHERE id = 50");
             sete.rewrite(&plan("[backfill]\non_bad_row = \"set_aside\""));
@@ -298,13 +302,14 @@ fn case_19_an_idle_reader_is_named_nobody_queues_for_long_and_nothing_changes() 
 
 #[test]
 fn case_20_a_build_that_loses_its_work_says_so() {
-    let grow = "INSERT INTO readings SELECT id + (SELECT MAX(id) FROM readings r), raw FROM readings;".repeat(11);
-    for play in Play::each(&format!("{}; {grow}", readings("VARCHAR(200) NOT NULL", "REPEAT('x', 150)"))) {
-        let sete = play.sete(&retype("readings", "readings", "raw", "value", "varchar(250)", ""));
+    // Wide rows: what takes time to build need not take time to fill.
+    let grow = "INSERT INTO readings SELECT id + (SELECT MAX(id) FROM readings r), raw FROM readings;".repeat(7);
+    for play in Play::each(&format!("{}; {grow}", readings("VARCHAR(4000) NOT NULL", "REPEAT('x', 3000)"))) {
+        let sete = play.sete(&retype("readings", "readings", "raw", "value", "varchar(4050)", ""));
         sete.through("backfill");
         let running = sete.start("step", &[]);
         let process = if play.server.is_mariadb() { "information_schema.PROCESSLIST" } else { "performance_schema.processlist" };
-        let building = format!("SELECT COUNT(*) FROM {process} WHERE INFO LIKE 'ALTER TABLE%NOT NULL%INPLACE%'");
+        let building = format!("SELECT COUNT(*) FROM {process} WHERE DB = DATABASE() AND INFO LIKE 'ALTER TABLE%NOT NULL%INPLACE%'");
         until("the rebuild runs", || play.sql(&building) == "1");
         let mut reader = Session::open(&play.url);
         reader.run("BEGIN; SELECT id FROM readings LIMIT 1");

@@ -43,6 +43,12 @@ fn differ(server: &Server, db: &str) -> String {
     server.sql(db, "SELECT count(*) FROM orders WHERE NOT (CAST(status AS CHAR(20)) <=> CAST(status_v2 AS CHAR(20)))")
 }
 
+/// The table's definition, without the counter, of which MariaDB forgets what it kept in reserve.
+fn form(server: &Server, db: &str) -> String {
+    let all = server.sql(db, "SHOW CREATE TABLE orders");
+    all.split(' ').filter(|word| !word.starts_with("AUTO_INCREMENT=")).collect::<Vec<_>>().join(" ")
+}
+
 fn columns(server: &Server, db: &str) -> String {
     server.sql(db, "SELECT group_concat(column_name, ' ', column_type, ' ', is_nullable ORDER BY column_name SEPARATOR ', ') FROM information_schema.columns WHERE table_schema = database() AND table_name = 'orders' AND column_name LIKE 'status%'")
 }
@@ -78,7 +84,7 @@ fn a_change_goes_through_all_stages_on_every_server() {
 fn every_stage_has_a_way_back() {
     each(|server| {
         let (db, sete) = orders(server, 500, "");
-        let before = server.sql(&db, "SHOW CREATE TABLE orders");
+        let before = form(server, &db);
         for stage in &STAGES[..6] {
             sete.through(stage);
             // A write at every stage, which the way back must not lose.
@@ -93,7 +99,7 @@ fn every_stage_has_a_way_back() {
             }
         }
         sete.fails("back", &[], 3, "E203");
-        assert_eq!(server.sql(&db, "SHOW CREATE TABLE orders"), before);
+        assert_eq!(form(server, &db), before);
         assert_eq!(server.sql(&db, "SELECT status FROM orders WHERE id = 2"), "new");
         assert_eq!(triggers(server, &db), "0");
     });
@@ -206,6 +212,6 @@ fn nobody_queues_for_long_behind_a_reader_that_holds_the_metadata_lock() {
             longest
         });
         // One second is the least that the server can wait for a lock; what is beyond it is the machine's.
-        assert!(longest < Duration::from_millis(2500), "an update waited for {longest:?}");
+        assert!(longest > Duration::ZERO && longest < Duration::from_millis(2500), "an update waited for {longest:?}");
     });
 }

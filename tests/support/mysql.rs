@@ -51,6 +51,16 @@ pub fn each(test: impl Fn(&'static Server) + Sync) {
     });
 }
 
+/// For each kind at the same time, with servers of its own.
+pub fn each_kind(test: impl Fn(&str) + Sync) {
+    std::thread::scope(|scope| {
+        for kind in available() {
+            let test = &test;
+            scope.spawn(move || test(&kind));
+        }
+    });
+}
+
 /// As [`sete::retype`], for these servers.
 pub fn retype(id: &str, table: &str, from: &str, to: &str, new_type: &str, more: &str) -> String {
     sete::retype(id, table, from, to, new_type, more).replacen("\"postgres\"", "\"mysql\"", 1)
