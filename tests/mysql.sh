@@ -142,16 +142,19 @@ servers_mysql_export() {
   servers_say "$(sed -E 's/.*Ver ([^ ]+).*/\1/' "$1/sete-version"): $bin"
 }
 
+servers_mysql_cached() { [[ -e $1/sete-version && -e $1/data ]]; }
+
 # Exports what there is, says what is skipped (also in SETE_MYSQL_SKIPPED). Fails never: PostgreSQL's tests need none of it.
 servers_mysql_all() {
   local name suite packages cache skipped=()
   cache=$(servers_cache)
   mkdir -p "$cache"
   while read -r name suite packages <&3; do
-    (
+    # A cache of somebody else's may be complete and closed to us.
+    servers_mysql_cached "$cache/$name" || (
       flock -w 600 9 || exit 1
       # shellcheck disable=SC2086 # a list of packages
-      [[ -e $cache/$name/sete-version && -e $cache/$name/data ]] || servers_mysql_fetch "$name" "$suite" $packages
+      servers_mysql_cached "$cache/$name" || servers_mysql_fetch "$name" "$suite" $packages
     ) 9>"$cache/$name.lock" && servers_mysql_export "$cache/$name" || skipped+=("$name")
   done 3< <(servers_mysql_wanted)
   export SETE_MYSQL_SKIPPED="${skipped[*]:-}"

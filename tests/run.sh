@@ -145,6 +145,17 @@ conclude() {
   ((${#failed[@]} == 0))
 }
 
+# In memory where there is room for it: databases are thousands of files that come and go. Servers take up to 4 GB here.
+roomy_folder() {
+  local free=0
+  if [[ -w /dev/shm ]]; then free=$(df --output=avail -k /dev/shm | tail -n 1); fi
+  if ((free > 8 << 20)) && (($(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo) > 12 << 20)); then
+    printf /dev/shm
+  else
+    printf /tmp
+  fi
+}
+
 main() {
   failed=()
   trap clean_up EXIT
@@ -154,7 +165,7 @@ main() {
   heading "tools and servers"
   need_tools
   servers_all
-  run_folder=$(mktemp -d "${TMPDIR:-/tmp}/sete-tests.XXXXXX")
+  run_folder=$(mktemp -d "${TMPDIR:-$(roomy_folder)}/sete-tests.XXXXXX")
   chmod 0755 "$run_folder" # user postgres has to get in, when root runs this
   export TMPDIR=$run_folder
   touch "$run_folder/output.log"
