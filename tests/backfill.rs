@@ -68,6 +68,19 @@ fn workers_and_runs_that_join_share_the_table() {
     sete.through("validate");
 }
 
+/// A warning a batch fills the disk of a production server.
+#[test]
+fn a_run_leaves_no_warning_in_the_servers_log() {
+    let server = Server::shared();
+    let (db, sete) = orders(server, 5_000, "");
+    sete.through("validate");
+    sete.run("status", &[]);
+    server.psql(&db, "DO $$ BEGIN RAISE WARNING 'the log is read'; END $$");
+    let log = server.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains(&format!("{db}: WARNING"))).collect();
+    assert!(warnings.len() == 1 && warnings[0].ends_with("the log is read"), "{warnings:#?}");
+}
+
 #[test]
 fn a_joined_run_that_is_killed_leaves_nothing_undone() {
     let server = Server::shared();

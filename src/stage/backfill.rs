@@ -364,7 +364,7 @@ impl Worker<'_> {
         let rows = part.rows / u64::from(part.stripes);
         self.shared.filled(region, rows, filled.rows);
         self.shared.finished(self.cx, rows, filled.took).await?;
-        if let Some(progress) = self.shared.progress() {
+        if let Some(progress) = self.shared.news() {
             self.cx.report(Event::BackfillProgress { progress }).await?;
         }
         if filled.paused { self.shared.while_paused(self.cx).await } else { Ok(()) }
