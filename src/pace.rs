@@ -20,6 +20,8 @@ pub struct Pacer {
     rows: f64,
     most: f64,
     target: Duration,
+    /// For all workers.
+    limit: Option<u32>,
     max_rows_per_s: Option<u32>,
     pause: Duration,
 }
@@ -27,13 +29,21 @@ pub struct Pacer {
 impl Pacer {
     /// For one walk that so many workers share: the limit on rows per second is for all of them.
     pub fn new(settings: &Backfill, workers: u32) -> Pacer {
-        Pacer {
+        let mut pacer = Pacer {
             rows: f64::from(settings.batch_rows).clamp(ROWS.0, ROWS.1),
             most: ROWS.1,
             target: settings.batch_target,
-            max_rows_per_s: settings.max_rows_per_s.map(|max| (max / workers.max(1)).max(1)),
+            limit: settings.max_rows_per_s,
+            max_rows_per_s: None,
             pause: settings.pause,
-        }
+        };
+        pacer.share(workers);
+        pacer
+    }
+
+    /// So many workers share the limit on rows per second, those of other runs too.
+    pub fn share(&mut self, workers: u32) {
+        self.max_rows_per_s = self.limit.map(|max| (max / workers.max(1)).max(1));
     }
 
     /// For a walk that writes nothing: a chunk may be larger by far before it takes as long.
@@ -139,6 +149,9 @@ mod tests {
         let mut pacer = Pacer::new(&Backfill { max_rows_per_s: Some(200), ..settings() }, 2);
         assert_eq!(pacer.rows(), 100);
         assert_eq!(pacer.finished(100, Duration::from_millis(100)), Duration::from_millis(900));
+        pacer.share(4);
+        assert_eq!(pacer.rows(), 50);
+        assert_eq!(pacer.finished(50, Duration::from_millis(100)), Duration::from_millis(900));
     }
 
     #[test]

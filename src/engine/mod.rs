@@ -229,9 +229,19 @@ pub struct Turn<'a> {
     pub pace: Option<&'a Pace>,
 }
 
+/// What a worker is told at its turn.
+#[derive(Clone, Debug)]
+pub struct Turned {
+    pub next: Next,
+    /// How far the walk is, without the regions that are not done.
+    pub progress: Progress,
+    /// That have a region now, those of other runs too.
+    pub workers: u32,
+}
+
 /// What a worker does next.
 #[derive(Clone, Debug)]
-pub enum Turned {
+pub enum Next {
     Region(Box<Region>),
     /// The walk has no region left to give, but others are still at theirs.
     Others,
@@ -407,8 +417,8 @@ pub trait Store: Send + Sync {
     /// What `status` shows of the speed.
     async fn save_pace(&self, fence: &Fence, pace: &Pace) -> Result<()>;
     /// Notes a region that is done, and gives the next: one whose worker is gone or silent, else the next of the walk.
-    /// All of it or nothing. Also how far the walk is, without the regions that are not done.
-    async fn turn(&self, r: &Resolved, turn: &Turn<'_>) -> Result<(Turned, Progress)>;
+    /// All of it or nothing.
+    async fn turn(&self, r: &Resolved, turn: &Turn<'_>) -> Result<Turned>;
     async fn add_event(&self, fence: &Fence, who: &str, event: &Event) -> Result<()>;
     async fn events(&self, plan: &str, limit: u32) -> Result<Vec<Entry>>;
     async fn add_pass(&self, fence: &Fence, pass: &Pass) -> Result<()>;

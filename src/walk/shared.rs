@@ -44,7 +44,11 @@ struct Seen {
     meter: Meter,
     /// Without what the meter knows: see [`Seen::pace`].
     pace: Pace,
+    /// Workers of this run.
+    ours: u32,
     told: Option<Instant>,
+    /// Rows that our batches were over.
+    walked: u64,
     /// Of a backfill: as the database last said, without the regions that are not done.
     progress: Option<Progress>,
     /// Rows visited and filled in regions that our workers are at.
@@ -80,6 +84,8 @@ impl Shared {
             seen: Mutex::new(Seen {
                 meter: Meter::new(Work::new(&sample)),
                 pace: Pace { workers, ..Pace::default() },
+                ours: workers,
+                walked: 0,
                 told: None,
                 progress: progress.cloned(),
                 under_way: HashMap::new(),
@@ -114,9 +120,12 @@ impl Shared {
         lock(&self.seen).pace.hot_share
     }
 
-    /// The database has said how far the walk is; a region that is done no longer counts by itself.
-    pub fn turned(&self, progress: Progress, done: Option<i64>) {
+    /// The database has said how far the walk is, and how many workers are at it; a region that is done no longer counts by
+    /// itself.
+    pub fn turned(&self, progress: Progress, workers: u32, done: Option<i64>) {
         let mut seen = lock(&self.seen);
+        seen.pace.workers = seen.ours.max(workers);
+        lock(&self.pacer).share(seen.pace.workers);
         if let Some(region) = done {
             seen.under_way.remove(&region);
         }
@@ -156,8 +165,10 @@ impl Shared {
     pub async fn finished(&self, cx: &Cx<'_>, rows: u64, took: Duration) -> Result<()> {
         {
             let mut seen = lock(&self.seen);
-            let place = seen.progress.as_ref().map_or(0.0, |p| seen.done(p) as f64 / p.total.max(1) as f64);
-            seen.meter.note(Instant::now(), rows, took, place);
+            seen.walked += rows;
+            // Of a backfill, what other runs have done counts too.
+            let (done, total) = seen.progress.as_ref().map_or((seen.walked, u64::MAX), |p| (seen.done(p), p.total.max(1)));
+            seen.meter.note(Instant::now(), done, took, done as f64 / total as f64);
             seen.pace.throttled_by = None;
         }
         let owed = lock(&self.pacer).finished(rows, took);
