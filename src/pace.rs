@@ -98,6 +98,22 @@ pub fn held_by(limits: &Throttle, seen: &Pressure, wal_rate: Option<f64>, now: T
     {
         return Some(format!("{:.0} MB/s of WAL, more than {:.0}", rate / 1e6, max as f64 / 1e6));
     }
+    if let Some(max) = limits.max_history_list {
+        match seen.history_list {
+            None => return Some("the history list, whose length is unknown: it takes the privilege PROCESS".to_string()),
+            Some(length) if length > u64::from(max) => return Some(format!("{length} transactions in the history list, more than {max}")),
+            Some(_) => {}
+        }
+    }
+    if let Some(max) = limits.max_redo_fill {
+        match seen.redo_fill {
+            None => return Some("the redo log, whose checkpoint this server doesn't tell".to_string()),
+            Some(fill) if fill * 100.0 > f64::from(max) => {
+                return Some(format!("{:.0} % of the redo log waiting for a checkpoint, more than {max} %", fill * 100.0));
+            }
+            Some(_) => {}
+        }
+    }
     if seen.query == Some(false) {
         return Some("throttle.query says no".to_string());
     }
@@ -168,6 +184,17 @@ mod tests {
         assert!(held(&limits, &Pressure { query: Some(false), ..Pressure::default() }, None).is_some());
         assert!(held(&limits, &Pressure::default(), Some(2e6)).unwrap().contains("WAL"));
         assert_eq!(held(&limits, &Pressure { query: Some(true), active: 10, ..Pressure::default() }, Some(1e6)), None);
+    }
+
+    #[test]
+    fn innodb_may_say_no() {
+        let limits = Throttle { max_history_list: Some(1000), max_redo_fill: Some(75), max_wal_rate: None, ..throttle() };
+        let seen = |history_list, redo_fill| held(&limits, &Pressure { history_list, redo_fill, ..Pressure::default() }, None);
+        assert_eq!(seen(Some(1000), Some(0.75)), None);
+        assert_eq!(seen(Some(1001), Some(0.1)).unwrap(), "1001 transactions in the history list, more than 1000");
+        assert_eq!(seen(Some(0), Some(0.8)).unwrap(), "80 % of the redo log waiting for a checkpoint, more than 75 %");
+        assert!(seen(None, Some(0.1)).unwrap().contains("PROCESS"));
+        assert!(seen(Some(0), None).unwrap().contains("redo log"));
     }
 
     #[test]

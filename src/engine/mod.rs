@@ -299,6 +299,10 @@ pub struct Pressure {
     pub waiting: u32,
     /// Where the log of changes stands, in bytes: its growth is a rate.
     pub wal_bytes: u64,
+    /// Transactions whose old row versions are yet to be purged (InnoDB). None means unknown.
+    pub history_list: Option<u64>,
+    /// How much of the redo log waits for a checkpoint, as a share (InnoDB). None means unknown.
+    pub redo_fill: Option<f64>,
     /// Updates of the table since its statistics began, and how many of them left all indexes alone. None where the server doesn't count.
     pub updates: Option<(u64, u64)>,
     /// Who keeps the server from reusing the room of old row versions.
