@@ -1,13 +1,13 @@
 //! The drive loop: take the lease, run the stage, move the state, save it, report it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::engine::{Catalog, Ddl, Engine, Fence, Unfit};
+use crate::engine::{Catalog, Ddl, Engine, Fence};
 use crate::error::{Code, Error, Result, Trouble};
 use crate::finding::{Finding, Severity};
 use crate::lease::Held;
@@ -16,8 +16,11 @@ use crate::report::{Event, Reporter};
 use crate::resolve::{Resolved, resolve};
 use crate::stage::{Outcome, Stage};
 use crate::state::{Move, Origin, Pass, PlanState, StageState, Status, next};
-use crate::walk::{self, Purpose};
 use crate::{change, crash, lease, preflight, stage};
+
+mod survey;
+
+pub use survey::{check_data, preview};
 
 const SERVER_AWAY: Duration = Duration::from_secs(30);
 /// How often in a row a connection may be lost with nothing achieved in between.
@@ -213,49 +216,6 @@ fn refuse_another_table(resolved: &Resolved, origin: Option<&Origin>) -> Result<
 
 fn refuse(findings: Vec<Finding>) -> Result<()> {
     if findings.iter().any(Finding::blocks) { Err(Error::Blocked { findings }) } else { Ok(()) }
-}
-
-/// The plan resolved against the live catalog, with all remarks. Changes nothing. None when there is too little to resolve.
-pub async fn preview(job: &Job) -> Result<(Catalog, Option<Resolved>, Vec<Finding>)> {
-    let state = job.engine.load(&job.plan.id).await?;
-    if let Some(state) = &state {
-        refuse_edits(job, state)?;
-    }
-    let origin = state.as_ref().map(|s| &s.origin);
-    let catalog = job.engine.catalog(&job.plan, &change::mapping(&job.plan.change), origin).await?;
-    let findings = preflight::findings(&job.plan, &catalog, origin);
-    match resolve(&job.plan, &catalog, origin) {
-        Ok(resolved) => {
-            refuse_another_table(&resolved, origin)?;
-            Ok((catalog, Some(resolved), findings))
-        }
-        Err(_) if findings.iter().any(Finding::blocks) => Ok((catalog, None, findings)),
-        Err(e) => Err(e),
-    }
-}
-
-/// Every row's conversion tried, in chunks, with the plan's workers and throttles. Changes nothing.
-pub async fn check_data(job: &Job, catalog: Catalog, resolved: Resolved) -> Result<Unfit> {
-    let state = match job.engine.load(&job.plan.id).await? {
-        Some(state) => state,
-        None => new_state(job, &catalog, &resolved),
-    };
-    let sample = job.plan.validate.sample;
-    // Nothing is written, so that no lease is needed.
-    let fence = Fence { plan: state.id.clone(), token: 0 };
-    let cx = Cx::new(job, catalog, resolved, state, fence);
-    let found = RefCell::new(Unfit::default());
-    walk::over_table(&cx, Purpose::Read, async |engine, chunk| {
-        let seen = engine.unfit_rows(&cx.resolved, chunk, sample).await?;
-        let mut found = found.borrow_mut();
-        found.rows += seen.rows;
-        found.unfit += seen.unfit;
-        let room = (sample as usize).saturating_sub(found.sample.len());
-        found.sample.extend(seen.sample.into_iter().take(room));
-        Ok(seen.rows)
-    })
-    .await?;
-    Ok(found.into_inner())
 }
 
 /// Half of the old change is in the database already.

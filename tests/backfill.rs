@@ -1,12 +1,10 @@
 //! The backfill's workers, what they say of the server, and what they do when the ground moves under them.
 
-mod support;
-
-use std::process::Child;
 use std::time::{Duration, Instant};
 
-use support::Server;
-use support::sete::{Sete, finish, retype};
+use crate::support::postgres::Server;
+use crate::support::sete::{Sete, finish, retype};
+use crate::support::{signal, until};
 
 const COPIED: &str = "SELECT count(*) FROM orders WHERE status::text IS DISTINCT FROM status_v2::text";
 
@@ -29,19 +27,6 @@ fn orders(server: &Server, rows: u32, more: &str) -> (String, Sete) {
     let sete = Sete::new(&url, &plan(more));
     sete.through("dual_write");
     (db, sete)
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(60), "it does not come to hold: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn signal(name: &str, child: &Child) {
-    let sent = std::process::Command::new("kill").args([name, &child.id().to_string()]).status().expect("kill runs");
-    assert!(sent.success(), "kill {name}");
 }
 
 fn sql<'a>(server: &'a Server, db: &'a str) -> impl Fn(&str) -> String + 'a {

@@ -3,13 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
 use std::sync::OnceLock;
 
+use crate::support::postgres::Server;
+use crate::support::sete::{Out, Sete, finish, retype};
+use crate::support::until;
 use sete::error::Code;
-use support::Server;
-use support::sete::{Out, Sete, finish, retype};
 
 fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
@@ -166,15 +165,9 @@ fn tables_and_columns_that_do_not_fit() {
 
 #[test]
 fn a_foreign_table() {
-    let major = 15;
-    if !Server::available().contains(&major) {
-        return;
-    }
+    let major = Server::major_with_standby();
     let server = Server::start(major, &[]);
     let (db, url) = server.fresh_db();
-    if server.psql(&db, "SELECT count(*) FROM pg_available_extensions WHERE name = 'file_fdw'") == "0" {
-        return;
-    }
     server.psql(&db, "CREATE EXTENSION file_fdw; CREATE SERVER files FOREIGN DATA WRAPPER file_fdw; CREATE FOREIGN TABLE f (a text) SERVER files OPTIONS (filename '/dev/null')");
     all_refuse(&server, &db, &Sete::new(&url, &retype("x", "public.f", "a", "b", "int", "")), 3, "E102", "foreign", "foreign table");
 
@@ -184,9 +177,8 @@ fn a_foreign_table() {
     let standby = server.standby(major, &[]);
     let of_standby = Sete::new(&url.replace(&format!(":{}/", server.port()), &format!(":{}/", standby.port())), &plan);
     let replayed = "SELECT count(*) FROM pg_class WHERE relname = 't'";
-    while standby.psql("postgres", &format!("SELECT count(*) FROM pg_database WHERE datname = '{db}'")) == "0" || standby.psql(&db, replayed) == "0" {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    let exists = format!("SELECT count(*) FROM pg_database WHERE datname = '{db}'");
+    until("the standby has the table", || standby.psql("postgres", &exists) == "1" && standby.psql(&db, replayed) == "1");
     all_refuse(&server, &db, &of_standby, 3, "E111", "standby", "hot standby");
     server.psql(&db, &format!("ALTER DATABASE {db} SET default_transaction_read_only = on"));
     all_refuse(&server, &db, &Sete::new(&url, &plan), 3, "E111", "default_transaction_read_only", "read-only database");

@@ -1,13 +1,10 @@
 //! Cases that broke other tools, each on a real server and to the point where it is proven. The application is played by
 //! sessions of its own.
 
-mod support;
-
-use std::time::{Duration, Instant};
-
+use crate::support::postgres::Server;
+use crate::support::sete::{Sete, finish, retype};
+use crate::support::until;
 use serde_json::Value;
-use support::Server;
-use support::sete::{Sete, finish, retype};
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 const WALKS: [&str; 2] = ["physical", "key"];
@@ -99,15 +96,6 @@ impl Session {
 
     fn run(&self, sql: &str) -> String {
         self.try_run(sql).unwrap_or_else(|e| panic!("{sql}: {e}"))
-    }
-}
-
-/// Waits until a condition of the other side holds.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -2,16 +2,12 @@
 //! the other; tests/killed.rs does it at random moments, from outside.
 #![cfg(feature = "crash-points")]
 
-mod support;
-
 use std::collections::{HashSet, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use support::Server;
-use support::sete::{Out, Sete, finish, retype};
-
-const STAGES: [&str; 7] = ["expand", "dual_write", "backfill", "validate", "read_switch", "stop_writes", "drop"];
+use crate::support::postgres::Server;
+use crate::support::sete::{STAGES, Sete, retype};
 
 /// A dozen rows a page, so that a few hundred make several batches. `filled` is a record of what sete wrote to the new column.
 const ORDERS: &str = "
@@ -92,15 +88,6 @@ fn application(story: &str, stage: &str) -> &'static str {
     }
 }
 
-/// `sete step` through one stage, or `sete back`.
-fn play(sete: &Sete, scene: &Scene, env: &[(&str, &str)]) -> Out {
-    let mut command = match scene.back {
-        true => sete.command("back", &[]),
-        false => sete.command("step", &["--through", scene.stage, "--wait", "60s", "--yes"]),
-    };
-    finish(command.envs(env.iter().copied()).spawn().expect("sete runs"))
-}
-
 /// Runs a story through without a kill, keeping the database before each command.
 fn tell(server: &Server, name: &'static str, plan: String) -> Story {
     let (db, url) = server.fresh_db();
@@ -113,7 +100,7 @@ fn tell(server: &Server, name: &'static str, plan: String) -> Story {
         server.psql("postgres", &format!("CREATE DATABASE {template} TEMPLATE {from}"));
         let mut scene = Scene { back, stage, template, points: Vec::new(), picture: String::new() };
         std::fs::remove_file(&log).ok();
-        let out = play(sete, &scene, &[("SETE_CRASH_LOG", log.to_str().expect("a path"))]);
+        let out = sete.play(back, stage, &[("SETE_CRASH_LOG", log.to_str().expect("a path"))]);
         assert_eq!(out.code, 0, "{name}: {stage}: {}", out.text());
         scene.points = std::fs::read_to_string(&log).expect("points were passed").lines().map(str::to_owned).collect();
         scene.picture = server.psql(from, PICTURE);
@@ -143,7 +130,7 @@ fn die_at(server: &Server, story: &Story, at: usize, point: &str, to_the_end: bo
     let place = format!("{}, {} {}, killed {point}", story.name, if scene.back { "back from" } else { "step" }, scene.stage);
     server.psql("postgres", &format!("CREATE DATABASE {db} TEMPLATE {}", scene.template));
     let sete = Sete::new(&url(server, &db), &story.plan);
-    let died = play(&sete, scene, &[("SETE_CRASH_AT", point)]);
+    let died = sete.play(scene.back, scene.stage, &[("SETE_CRASH_AT", point)]);
     assert_eq!(died.code, -1, "{place}: it did not die: {}", died.text());
     // Before our tables are made there is nothing to compare.
     let left = if scene.stage == "expand" && !scene.back {
@@ -160,7 +147,7 @@ fn die_at(server: &Server, story: &Story, at: usize, point: &str, to_the_end: bo
     // Killed after the end was saved, `back` would go back one further.
     let undone = || server.psql(&db, &format!("SELECT data ->> 'status' FROM sete.stage WHERE stage = '{}'", scene.stage)) == "pending";
     if !(scene.back && undone()) {
-        let again = play(&sete, scene, &[]);
+        let again = sete.play(scene.back, scene.stage, &[]);
         let done_already = again.code == 4 && again.text().contains("E304");
         assert!(again.code == 0 || done_already, "{place}: {}", again.text());
     } else {
@@ -174,7 +161,7 @@ fn die_at(server: &Server, story: &Story, at: usize, point: &str, to_the_end: bo
             if !next.back {
                 server.psql(&db, application(story.name, next.stage));
             }
-            let out = play(&sete, next, &[]);
+            let out = sete.play(next.back, next.stage, &[]);
             assert_eq!(out.code, 0, "{place}, then {}: {}", next.stage, out.text());
             let picture = server.psql(&db, PICTURE);
             assert_eq!(picture, next.picture, "{place}, then {}", next.stage);

@@ -73,7 +73,7 @@ const GROUPS: [(&str, &str, &str); 10] = [
 
 fn errors_page() -> String {
     let mut page = String::from(
-        "# Codes\n\n<!-- Made from src/error.rs: `SETE_BLESS=1 cargo test --test docs`. Don't edit. -->\n\nEvery error and finding has a code, which \
+        "# Codes\n\n<!-- Made from src/error.rs: `SETE_BLESS=1 cargo test docs::`. Don't edit. -->\n\nEvery error and finding has a code, which \
          is never given another meaning, and an exit status. An error is printed as `error[CODE]: message` with a hint below; with \
          `--format json` also as an object on stdout. What the exit statuses mean is in [ci.md](ci.md), what to do at night in \
          [operations.md](operations.md).\n",
@@ -98,7 +98,7 @@ fn every_code_is_in_the_page_as_the_program_says_it() {
     if std::env::var_os("SETE_BLESS").is_some() {
         std::fs::write(root().join("docs/errors.md"), &page).expect("docs/errors.md is written");
     }
-    assert!(read("docs/errors.md") == page, "docs/errors.md is not what src/error.rs says: SETE_BLESS=1 cargo test --test docs");
+    assert!(read("docs/errors.md") == page, "docs/errors.md is not what src/error.rs says: SETE_BLESS=1 cargo test docs::");
 }
 
 /// A code that a page speaks of exists.

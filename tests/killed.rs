@@ -1,7 +1,5 @@
 //! Kills, lost connections, restarts, frozen and interrupted runners, all from outside and at whatever moment they come.
 
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Child;
@@ -9,9 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::support::postgres::Server;
+use crate::support::sete::{Sete, finish, retype};
+use crate::support::trials::{goes_on_at_once, is_done_after_the_server_came_back, kill_at_random_moments, one_of_two_runs};
+use crate::support::{self, signal};
 use rand::RngExt;
-use support::Server;
-use support::sete::{Sete, finish, retype};
 
 const PLAN: &str = "orders-status";
 
@@ -45,11 +45,7 @@ fn orders(server: &Server, rows: u32, more: &str) -> (String, Sete) {
 
 /// Waits for a condition in the database.
 fn until(server: &Server, db: &str, condition: &str) {
-    let began = Instant::now();
-    while server.psql(db, &format!("SELECT {condition}")) != "t" {
-        assert!(began.elapsed() < Duration::from_secs(60), "it does not come to hold: {condition}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    support::until(condition, || server.psql(db, &format!("SELECT {condition}")) == "t");
 }
 
 const BEGUN: &str =
@@ -62,11 +58,6 @@ fn filled_once(server: &Server, db: &str) {
     let counts = server.psql(db, "SELECT (SELECT data ->> 'filled' FROM sete.progress) || ' ' || (SELECT count(*) FROM filled)");
     let (shown, real) = counts.split_once(' ').expect("two numbers");
     assert_eq!(shown, real, "`filled` is not what was filled");
-}
-
-fn signal(name: &str, child: &Child) {
-    let sent = std::process::Command::new("kill").args([name, &child.id().to_string()]).status().expect("kill runs");
-    assert!(sent.success(), "kill {name}");
 }
 
 /// The application, as it was before the change: it knows the old column alone.
@@ -112,32 +103,12 @@ fn killed_at_random_moments_the_backfill_goes_on_at_once() {
     // So slow that the kills come before the end, however slow the machine is.
     let (db, sete) = orders(server, rows, &pace(1500));
     sete.through("dual_write");
+    let token = || server.psql(&db, "SELECT token FROM sete.lease").parse::<u64>().expect("a number");
     std::thread::scope(|scope| {
         let application = Application::start(scope, server, &db, rows);
-        for kill in 1..=25 {
-            // Before the run: it may take the lease sooner than we look.
-            let token = server.psql(&db, "SELECT token FROM sete.lease");
-            let mut run = sete.start("step", &["--through", "backfill"]);
-            std::thread::sleep(Duration::from_millis(rand::rng().random_range(0..200)));
-            if kill % 2 == 0 {
-                // In the midst of the work, however slow the machine is.
-                until(server, &db, &format!("token > {token} FROM sete.lease"));
-            }
-            if let Some(status) = run.try_wait().expect("ours to wait for") {
-                panic!("it ended with {status} before kill {kill}: {}", finish(run).text());
-            }
-            run.kill().expect("SIGKILL is sent");
-            run.wait().expect("ours to wait for");
-        }
+        kill_at_random_moments(&sete, 25, token);
         sete.rewrite(&plan(&format!("[backfill]\nuser_triggers = \"fire\"\n{}", pace(50_000))));
-        // Not after the 30 s of the dead holder's lease.
-        let began = Instant::now();
-        let run = sete.start("step", &["--through", "backfill"]);
-        let token = server.psql(&db, "SELECT token FROM sete.lease");
-        until(server, &db, &format!("token >= {token} AND holder IS NOT NULL AND until > now() FROM sete.lease"));
-        assert!(began.elapsed() < Duration::from_secs(25), "the dead holder was waited for");
-        let out = finish(run);
-        assert_eq!(out.code, 0, "{}", out.text());
+        goes_on_at_once(&sete, token);
         assert!(application.stop() > 0);
     });
     filled_once(server, &db);
@@ -206,12 +177,7 @@ fn a_server_that_crashes_and_comes_back_costs_nothing() {
             server.kill();
         }
         server.restart();
-        let out = finish(run);
-        // Gone on by itself, or, where the server was away for too long, said so.
-        assert!(out.code == 0 || out.code == 1 && ["E801", "E803"].iter().any(|code| out.stderr.contains(code)), "{}: {}", out.code, out.text());
-        if out.code != 0 {
-            sete.through("backfill");
-        }
+        is_done_after_the_server_came_back(&sete, run);
         filled_once(&server, &db);
     }
 }
@@ -221,31 +187,8 @@ fn of_two_runners_one_runs() {
     let server = Server::shared();
     // So slow that neither gets to the end.
     let (_db, sete) = orders(server, 3000, "batch_rows = 10\nmax_rows_per_s = 20");
-    let runner = || sete.start("step", &["--through", "backfill"]);
-    for round in 0..10 {
-        // The first round begins with an empty database: they also race for making the tables and the column.
-        let mut pair = [runner(), runner()];
-        let began = Instant::now();
-        let ended = loop {
-            assert!(began.elapsed() < Duration::from_secs(60), "round {round}: both run");
-            match [0, 1].into_iter().find(|n| pair[*n].try_wait().expect("ours to wait for").is_some()) {
-                Some(n) => break n,
-                None => std::thread::sleep(Duration::from_millis(10)),
-            }
-        };
-        let [first, second] = pair;
-        let (loser, winner) = if ended == 0 { (first, second) } else { (second, first) };
-        let holder = format!("pid {} ", winner.id());
-        let out = finish(loser);
-        assert!(
-            out.code == 7 && out.stderr.contains("E601") && out.stderr.contains(&holder),
-            "round {round}: {} ({holder}): {}",
-            out.code,
-            out.text()
-        );
-        signal("-INT", &winner);
-        assert_eq!(finish(winner).code, 130, "round {round}");
-    }
+    // The first round begins with an empty database: they also race for making the tables and the column.
+    one_of_two_runs(&sete, 10);
 }
 
 #[test]
@@ -271,13 +214,13 @@ fn a_frozen_runner_that_was_taken_over_writes_nothing_more() {
     let frozen = sete.start("step", &["--through", "backfill"]);
     until(server, &db, BEGUN);
     signal("-STOP", &frozen);
-    // Its sessions are there, so its lease has to end first. Made to end now instead of in 30 s; it may hold the row's lock.
+    // Its sessions are there, so its lease and its region's have to end first. Made to end now instead of in 30 s; it may hold the rows' locks.
     until(
         server,
         &db,
         "NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'sete orders-status' AND state = 'idle in transaction')",
     );
-    server.psql(&db, "UPDATE sete.lease SET until = now()");
+    server.psql(&db, "UPDATE sete.lease SET until = now(); UPDATE sete.chunk SET until = now()");
     let token = server.psql(&db, "SELECT token FROM sete.lease");
     let other = Sete::new(&sete.url, &plan("[backfill]\nuser_triggers = \"fire\""));
     other.through("backfill");

@@ -1,13 +1,12 @@
 //! The cases that broke other tools (numbers as in tests/cases.rs), on each MySQL and MariaDB that is here, through the program.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::mysql::{Server, retype, shared};
+use crate::support::sete::{Sete, finish};
+use crate::support::until;
 use mysql_async::prelude::Queryable;
 use serde_json::Value;
-use support::mysql::{Server, shared};
-use support::sete::{self, Sete, finish};
 
 /// A database with a table, and what is done to it.
 struct Play {
@@ -54,10 +53,6 @@ impl Play {
     }
 }
 
-fn retype(id: &str, table: &str, from: &str, to: &str, new_type: &str, more: &str) -> String {
-    sete::retype(id, table, from, to, new_type, more).replacen("\"postgres\"", "\"mysql\"", 1)
-}
-
 /// One connection of the application, which keeps its transaction.
 struct Session {
     runtime: tokio::runtime::Runtime,
@@ -73,15 +68,6 @@ impl Session {
 
     fn run(&mut self, sql: &str) {
         self.runtime.block_on(self.conn.query_drop(sql)).unwrap_or_else(|e| panic!("{sql}: {e}"));
-    }
-}
-
-/// Waits until a condition of the other side holds.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -197,25 +183,29 @@ fn case_09_the_old_column_may_be_left_out_from_stage_5_on() {
     }
 }
 
-/// The new type, the old one, a good value, a bad one, the server's words.
+/// The new type, the old one, a good value, a bad one, the numbers that MariaDB and MySQL give it.
 const BAD: [(&str, &str, &str, &str, &str); 6] = [
     ("enum('HAPPY','SAD')", "VARCHAR(20)", "'HAPPY'", "'MAD '", "(1265)"),
     ("int", "VARCHAR(20)", "n", "'1,234'", "(1265)"),
     ("int", "VARCHAR(20)", "n", "''", "(1366)"),
     ("date", "VARCHAR(20)", "'2024-02-29'", "'2024-02-30'", "(1292)"),
     ("tinyint", "INT", "1", "300", "(1264)"),
-    ("varchar(3)", "VARCHAR(20)", "'abc'", "'abcd'", "(1406)"),
+    ("varchar(3)", "VARCHAR(20)", "'abc'", "'abcd'", "(1265) (1406)"),
 ];
 
 #[test]
 fn case_10_a_bad_row_stops_the_backfill_or_is_set_aside() {
-    for (kind, old, good, bad, number) in BAD {
+    for (kind, old, good, bad, numbers) in BAD {
         for play in Play::each(&readings(old, &format!("IF(n = 50, {bad}, {good})"))) {
             let plan = |more: &str| retype("readings", "readings", "raw", "value", kind, more);
             let sete = play.sete(&plan(""));
             sete.through("dual_write");
             let out = sete.fails("step", &[], 6, "E502");
-            assert!(out.text().contains("row 50"), "{kind} {number}: {}", out.text());
+            assert!(
+                out.text().contains("row 50") && numbers.split(' ').any(|number| out.text().contains(number)),
+                "{kind} {numbers}: {}",
+                out.text()
+            );
             // Other writes of the bad row don't fail either.
             play.sql("UPDATE readings SET id = id WHERE id = 50");
             sete.rewrite(&plan("[backfill]\non_bad_row = \"set_aside\""));
@@ -312,13 +302,14 @@ fn case_19_an_idle_reader_is_named_nobody_queues_for_long_and_nothing_changes() 
 
 #[test]
 fn case_20_a_build_that_loses_its_work_says_so() {
-    let grow = "INSERT INTO readings SELECT id + (SELECT MAX(id) FROM readings r), raw FROM readings;".repeat(11);
-    for play in Play::each(&format!("{}; {grow}", readings("VARCHAR(200) NOT NULL", "REPEAT('x', 150)"))) {
-        let sete = play.sete(&retype("readings", "readings", "raw", "value", "varchar(250)", ""));
+    // Wide rows: what takes time to build need not take time to fill.
+    let grow = "INSERT INTO readings SELECT id + (SELECT MAX(id) FROM readings r), raw FROM readings;".repeat(7);
+    for play in Play::each(&format!("{}; {grow}", readings("VARCHAR(4000) NOT NULL", "REPEAT('x', 3000)"))) {
+        let sete = play.sete(&retype("readings", "readings", "raw", "value", "varchar(4050)", ""));
         sete.through("backfill");
         let running = sete.start("step", &[]);
         let process = if play.server.is_mariadb() { "information_schema.PROCESSLIST" } else { "performance_schema.processlist" };
-        let building = format!("SELECT COUNT(*) FROM {process} WHERE INFO LIKE 'ALTER TABLE%NOT NULL%INPLACE%'");
+        let building = format!("SELECT COUNT(*) FROM {process} WHERE DB = DATABASE() AND INFO LIKE 'ALTER TABLE%NOT NULL%INPLACE%'");
         until("the rebuild runs", || play.sql(&building) == "1");
         let mut reader = Session::open(&play.url);
         reader.run("BEGIN; SELECT id FROM readings LIMIT 1");
@@ -345,9 +336,9 @@ fn case_21_a_table_that_takes_no_instant_change_is_refused_or_handed_over() {
         sete.rewrite(&plan("[drop]\nrebuild = \"external\"\nexternal = \"echo gone wrong >&2; exit 3\""));
         let out = sete.fails("step", &["--yes"], 3, "E141");
         assert!(out.text().contains("| gone wrong") && out.text().contains("exit status: 3"), "{}", out.text());
-        let client = std::env::var(if play.server.is_mariadb() { "SETE_MARIADB_1011_BIN" } else { "SETE_MYSQL_97_BIN" }).expect("a client");
         let copies = format!(
-            "{client}/client --protocol=tcp --host=127.0.0.1 --port={} --user=root {} -e 'ALTER TABLE readings DROP COLUMN raw'",
+            "{}/client --protocol=tcp --host=127.0.0.1 --port={} --user=root {} -e 'ALTER TABLE readings DROP COLUMN raw'",
+            play.server.bin().display(),
             play.server.port(),
             play.db
         );

@@ -1,19 +1,18 @@
 //! Kills, lost connections, restarts and rivals on MySQL and MariaDB, all from outside and at whatever moment they come.
 
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support;
+use crate::support::mysql::{Server, each, each_kind, retype};
+use crate::support::sete::{Sete, finish};
+use crate::support::trials::{goes_on_at_once, is_done_after_the_server_came_back, kill_at_random_moments, one_of_two_runs};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 use rand::RngExt;
-use support::mysql::{Server, available, shared};
-use support::sete::{Sete, finish, retype};
 
 fn plan(more: &str) -> String {
     retype("orders-status", "orders", "status", "status_v2", "enum('new','paid','shipped')", more)
-        .replace("engine = \"postgres\"", "engine = \"mysql\"")
 }
 
 /// `filled` records what sete itself wrote to the new column, from the moment on that the column is there.
@@ -46,49 +45,47 @@ fn orders(server: &Server, rows: u32, more: &str) -> (String, Sete) {
 
 /// Waits for a condition in the database.
 fn until(server: &Server, db: &str, condition: &str) {
-    let began = Instant::now();
-    while server.sql(db, &format!("SELECT COALESCE(({condition}), 0)")) != "1" {
-        assert!(began.elapsed() < Duration::from_secs(60), "it does not come to hold: {condition}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    support::until(condition, || server.sql(db, &format!("SELECT COALESCE(({condition}), 0)")) == "1");
 }
 
 /// The conversion needs UTC; the application's session has a time zone of its own, and keeps it whatever becomes of its statement.
-#[tokio::test]
-async fn a_statement_that_is_killed_in_the_trigger_leaves_its_session_as_it_was() {
-    for server in shared() {
-        let (db, url) = server.fresh_db();
-        server.sql(&db, "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, at TIMESTAMP(6) NULL)");
-        let forward = "forward = \"CAST(DATE_FORMAT(at, '%Y-%m-%d %H:%i:%s.%f') AS DATETIME(6))\"\n";
-        let plan = plan("").replace("orders\"", "t\"").replace("\"status\"", "\"at\"").replace("\"status_v2\"", "\"at_utc\"");
-        let plan = plan.replace("type = \"enum('new','paid','shipped')\"\n", &format!("type = \"datetime(6)\"\n{forward}"));
-        Sete::new(&url, &plan).through("dual_write");
-        let connect = || async { Conn::new(Opts::from_url(&url).expect("an address")).await.expect("a connection") };
-        let (mut application, mut killer) = (connect().await, connect().await);
-        application.query_drop("SET time_zone = '+05:00', lc_time_names = 'de_DE'").await.expect("settings");
-        let id = application.id();
-        let mut killed = 0;
-        let began = Instant::now();
-        while killed < 30 {
-            assert!(began.elapsed() < Duration::from_secs(120), "killed {killed} times only");
-            let rows = "WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i + 1 FROM n WHERE i < 900) SELECT '2026-01-01 12:00:00' FROM n";
-            let insert = application.query_drop(format!("INSERT INTO t (at) {rows}"));
-            let kill = async {
-                tokio::time::sleep(Duration::from_micros(rand::rng().random_range(0..60_000))).await;
-                killer.query_drop(format!("KILL QUERY {id}")).await.expect("the right to kill");
-            };
-            killed += u32::from(tokio::join!(insert, kill).0.is_err());
-            // A kill that came too late is for the next statement.
-            let settings = loop {
-                if let Ok(Some(row)) = application.query_first::<(String, String), _>("SELECT @@SESSION.time_zone, @@SESSION.lc_time_names").await {
-                    break row;
-                }
-            };
-            assert_eq!((settings.0.as_str(), settings.1.as_str()), ("+05:00", "de_DE"), "after {killed} kills");
-        }
-        application.query_drop("INSERT INTO t (at) VALUES ('2026-01-01 12:00:00')").await.expect("an insert");
-        assert_eq!(server.sql(&db, "SELECT COUNT(*) > 0, SUM(NOT at_utc <=> '2026-01-01 07:00:00') FROM t"), "1\t0");
+#[test]
+fn a_statement_that_is_killed_in_the_trigger_leaves_its_session_as_it_was() {
+    each(|server| tokio::runtime::Runtime::new().expect("a runtime").block_on(kill_in_the_trigger(server)));
+}
+
+async fn kill_in_the_trigger(server: &Server) {
+    let (db, url) = server.fresh_db();
+    server.sql(&db, "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, at TIMESTAMP(6) NULL)");
+    let forward = "forward = \"CAST(DATE_FORMAT(at, '%Y-%m-%d %H:%i:%s.%f') AS DATETIME(6))\"\n";
+    let plan = plan("").replace("orders\"", "t\"").replace("\"status\"", "\"at\"").replace("\"status_v2\"", "\"at_utc\"");
+    let plan = plan.replace("type = \"enum('new','paid','shipped')\"\n", &format!("type = \"datetime(6)\"\n{forward}"));
+    Sete::new(&url, &plan).through("dual_write");
+    let connect = || async { Conn::new(Opts::from_url(&url).expect("an address")).await.expect("a connection") };
+    let (mut application, mut killer) = (connect().await, connect().await);
+    application.query_drop("SET time_zone = '+05:00', lc_time_names = 'de_DE'").await.expect("settings");
+    let id = application.id();
+    let mut killed = 0;
+    let began = Instant::now();
+    while killed < 30 {
+        assert!(began.elapsed() < Duration::from_secs(120), "killed {killed} times only");
+        let rows = "WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i + 1 FROM n WHERE i < 900) SELECT '2026-01-01 12:00:00' FROM n";
+        let insert = application.query_drop(format!("INSERT INTO t (at) {rows}"));
+        let kill = async {
+            tokio::time::sleep(Duration::from_micros(rand::rng().random_range(0..60_000))).await;
+            killer.query_drop(format!("KILL QUERY {id}")).await.expect("the right to kill");
+        };
+        killed += u32::from(tokio::join!(insert, kill).0.is_err());
+        // A kill that came too late is for the next statement.
+        let settings = loop {
+            if let Ok(Some(row)) = application.query_first::<(String, String), _>("SELECT @@SESSION.time_zone, @@SESSION.lc_time_names").await {
+                break row;
+            }
+        };
+        assert_eq!((settings.0.as_str(), settings.1.as_str()), ("+05:00", "de_DE"), "after {killed} kills");
     }
+    application.query_drop("INSERT INTO t (at) VALUES ('2026-01-01 12:00:00')").await.expect("an insert");
+    assert_eq!(server.sql(&db, "SELECT COUNT(*) > 0, SUM(NOT at_utc <=> '2026-01-01 07:00:00') FROM t"), "1\t0");
 }
 
 const BEGUN: &str = "SELECT COUNT(*) > 0 FROM filled";
@@ -124,48 +121,30 @@ impl Drop for Stop<'_> {
 
 #[test]
 fn killed_at_random_moments_the_backfill_goes_on_at_once() {
-    for server in shared() {
+    each(|server| {
         let rows = 20_000;
         let pace = |rows_per_s: u32| format!("batch_rows = 500\nworkers = 2\nmax_rows_per_s = {rows_per_s}");
         // So slow that the kills come before the end, however slow the machine is.
         let (db, sete) = orders(server, rows, &pace(600));
+        let token = || server.sql(&db, "SELECT token FROM sete_lease").parse::<u64>().expect("a number");
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let running = scope.spawn(|| application(server, &db, rows, &stop));
             let ends = Stop(&stop);
-            for kill in 1..=15 {
-                let token = server.sql(&db, "SELECT token FROM sete_lease");
-                let mut run = sete.start("step", &["--through", "backfill"]);
-                std::thread::sleep(Duration::from_millis(rand::rng().random_range(0..200)));
-                if kill % 2 == 0 {
-                    // In the midst of the work, however slow the machine is.
-                    until(server, &db, &format!("SELECT token > {token} FROM sete_lease"));
-                }
-                if let Some(status) = run.try_wait().expect("ours to wait for") {
-                    panic!("it ended with {status} before kill {kill}: {}", finish(run).text());
-                }
-                run.kill().expect("SIGKILL is sent");
-                run.wait().expect("ours to wait for");
-            }
+            kill_at_random_moments(&sete, 15, token);
             sete.rewrite(&plan(&format!("[backfill]\nuser_triggers = \"fire\"\n{}", pace(50_000))));
-            // Not after the 30 s of the dead holder's lease.
-            let (began, token) = (Instant::now(), server.sql(&db, "SELECT token FROM sete_lease"));
-            let run = sete.start("step", &["--through", "backfill"]);
-            until(server, &db, &format!("SELECT token > {token} FROM sete_lease"));
-            assert!(began.elapsed() < Duration::from_secs(25), "the dead holder was waited for");
-            let out = finish(run);
-            assert_eq!(out.code, 0, "{}", out.text());
+            goes_on_at_once(&sete, token);
             drop(ends);
             assert!(running.join().expect("the application's writes went through") > 0);
         });
         filled_once(server, &db);
         sete.through("validate");
-    }
+    });
 }
 
 #[test]
 fn a_session_that_is_ended_is_replaced_within_the_run() {
-    for server in shared() {
+    each(|server| {
         let (db, sete) = orders(server, 6000, "batch_rows = 100\nworkers = 2\nmax_rows_per_s = 4000");
         let run = sete.start("step", &["--through", "backfill"]);
         until(server, &db, BEGUN);
@@ -180,14 +159,15 @@ fn a_session_that_is_ended_is_replaced_within_the_run() {
         }
         let out = finish(run);
         assert_eq!(out.code, 0, "{}", out.text());
+        assert!(out.stderr.contains("connection lost"), "{}", out.stderr);
         filled_once(server, &db);
-    }
+    });
 }
 
 #[test]
 fn a_server_that_crashes_and_comes_back_costs_nothing() {
-    for kind in available() {
-        let mut server = Server::start(&kind, &["--innodb-flush-log-at-trx-commit=1"]);
+    each_kind(|kind| {
+        let mut server = Server::start(kind, &["--innodb-flush-log-at-trx-commit=1"]);
         for graceful in [false, true] {
             let (db, sete) = orders(&server, 6000, "batch_rows = 100\nmax_rows_per_s = 3000");
             let run = sete.start("step", &["--through", "backfill"]);
@@ -198,45 +178,17 @@ fn a_server_that_crashes_and_comes_back_costs_nothing() {
                 server.kill();
             }
             server.restart();
-            let out = finish(run);
-            // Gone on by itself, or, where the server was away for too long, said so.
-            assert!(out.code == 0 || out.code == 1 && ["E801", "E803"].iter().any(|code| out.stderr.contains(code)), "{}: {}", out.code, out.text());
-            if out.code != 0 {
-                sete.through("backfill");
-            }
+            is_done_after_the_server_came_back(&sete, run);
             filled_once(&server, &db);
         }
-    }
+    });
 }
 
 #[test]
 fn of_two_runners_one_runs() {
-    for server in shared() {
+    each(|server| {
         // So slow that neither gets to the end.
         let (_db, sete) = orders(server, 3000, "batch_rows = 10\nmax_rows_per_s = 20");
-        for round in 0..4 {
-            let mut pair = [sete.start("step", &["--through", "backfill"]), sete.start("step", &["--through", "backfill"])];
-            let began = Instant::now();
-            let ended = loop {
-                assert!(began.elapsed() < Duration::from_secs(60), "round {round}: both run");
-                match [0, 1].into_iter().find(|n| pair[*n].try_wait().expect("ours to wait for").is_some()) {
-                    Some(n) => break n,
-                    None => std::thread::sleep(Duration::from_millis(10)),
-                }
-            };
-            let [first, second] = pair;
-            let (loser, winner) = if ended == 0 { (first, second) } else { (second, first) };
-            let holder = format!("pid {} ", winner.id());
-            let out = finish(loser);
-            assert!(
-                out.code == 7 && out.stderr.contains("E601") && out.stderr.contains(&holder),
-                "round {round}: {} ({holder}): {}",
-                out.code,
-                out.text()
-            );
-            let sent = std::process::Command::new("kill").args(["-INT", &winner.id().to_string()]).status().expect("kill runs");
-            assert!(sent.success());
-            assert_eq!(finish(winner).code, 130, "round {round}");
-        }
-    }
+        one_of_two_runs(&sete, 4);
+    });
 }

@@ -1,11 +1,10 @@
 //! A replica's lag holds the backfill, on real replicas of MySQL and MariaDB; one that can't be asked holds it too.
 
-mod support;
+use std::time::Duration;
 
-use std::time::{Duration, Instant};
-
-use support::mysql::{Server, available};
-use support::sete::{Sete, finish, retype};
+use crate::support::mysql::{Server, each_kind, retype};
+use crate::support::sete::{Sete, finish};
+use crate::support::until;
 
 /// A replica that lags behind on purpose.
 fn replica(kind: &str, of: &Server, delay_s: u32) -> Server {
@@ -40,21 +39,15 @@ fn slow_backfill(server: &Server, more: &str) -> (String, Sete) {
     server.sql(&db, "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT); INSERT INTO t (v) VALUES (1), (2), (3), (4), (5), (6), (7), (8)");
     server.sql(&db, "INSERT INTO t (v) SELECT a.v FROM t a, t b, t c");
     let plan = retype("p", "t", "v", "w", "bigint", &format!("[backfill]\nbatch_rows = 10\nmax_rows_per_s = 60\n[throttle]\n{more}"));
-    let sete = Sete::new(&url, &plan.replace("engine = \"postgres\"", "engine = \"mysql\""));
+    let sete = Sete::new(&url, &plan);
     (db, sete)
 }
 
 fn until_held_by(sete: &Sete, what: &str, mut meanwhile: impl FnMut()) {
-    let began = Instant::now();
-    loop {
-        let status = sete.status();
-        match status["backfill"]["throttled_by"].as_str() {
-            Some(by) if by.contains(what) => return,
-            other => assert!(began.elapsed() < Duration::from_secs(60), "not held by {what}, but {other:?}"),
-        }
+    until(&format!("the backfill is held by {what}"), || {
         meanwhile();
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        sete.status()["backfill"]["throttled_by"].as_str().is_some_and(|by| by.contains(what))
+    });
 }
 
 fn all_filled(server: &Server, db: &str, run: std::process::Child) {
@@ -65,9 +58,9 @@ fn all_filled(server: &Server, db: &str, run: std::process::Child) {
 
 #[test]
 fn the_backfill_waits_for_a_heartbeat() {
-    for kind in available() {
-        let server = Server::start(&kind, &[]);
-        let replica = Server::start(&kind, &[]);
+    each_kind(|kind| {
+        let server = Server::start(kind, &[]);
+        let replica = Server::start(kind, &[]);
         // Nobody has ever written into it; then it is old, by another clock, and at last fresh.
         replica.sql("mysql", "CREATE DATABASE beats; CREATE TABLE beats.heartbeat (ts VARCHAR(26) NOT NULL, server_id INT UNSIGNED PRIMARY KEY)");
         let more = "replicas = [\"env:SETE_TEST_REPLICA\"]\nmax_replica_lag = \"1s\"\nheartbeat = \"beats.heartbeat\"";
@@ -87,13 +80,13 @@ fn the_backfill_waits_for_a_heartbeat() {
             std::thread::sleep(Duration::from_millis(50));
         }
         all_filled(&server, &db, run);
-    }
+    });
 }
 
 #[test]
 fn the_backfill_waits_for_innodb() {
-    for kind in available() {
-        let server = Server::start(&kind, &[]);
+    each_kind(|kind| {
+        let server = Server::start(kind, &[]);
         let (db, sete) = slow_backfill(&server, "max_history_list = 1000\nmax_redo_fill = \"1%\"");
         server.sql(&db, "CREATE TABLE busy (id INT PRIMARY KEY, v LONGTEXT); INSERT INTO busy VALUES (1, '')");
         sete.through("dual_write");
@@ -113,15 +106,15 @@ fn the_backfill_waits_for_innodb() {
             drop(reader.join());
         });
         all_filled(&server, &db, run);
-    }
+    });
 }
 
 #[test]
 fn the_backfill_waits_for_a_replica() {
-    for kind in available() {
-        let server = Server::start(&kind, &[]);
+    each_kind(|kind| {
+        let server = Server::start(kind, &[]);
         // From its place in the log on: what comes later is there, too.
-        let replica = replica(&kind, &server, 4);
+        let replica = replica(kind, &server, 4);
         let (db, sete) = slow_backfill(&server, "replicas = [\"env:SETE_TEST_REPLICA\"]\nmax_replica_lag = \"1s\"");
         let sete = sete.env("SETE_TEST_REPLICA", &replica.url("mysql"));
         sete.through("dual_write");
@@ -137,5 +130,5 @@ fn the_backfill_waits_for_a_replica() {
         };
         replica.sql("mysql", delay);
         all_filled(&server, &db, run);
-    }
+    });
 }

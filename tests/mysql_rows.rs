@@ -2,10 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::mysql::{Server, available, shared};
 use sete::change::mapping;
 use sete::engine::mysql::MySql;
 use sete::engine::{Batch, Chunk, Compare, Ddl, Fence, Fill, Guard, Place, Rows, Schema, Store, Stripe, Walk};
@@ -13,11 +12,10 @@ use sete::error::{Code, Result, Trouble};
 use sete::plan::{Plan, parse};
 use sete::resolve::{Resolved, resolve};
 use sete::secret::DbUrl;
-use support::mysql::{Server, shared};
 
 /// A plan on a table, with its new column and its triggers.
-struct World {
-    server: &'static Server,
+struct World<'a> {
+    server: &'a Server,
     db: String,
     engine: MySql,
     plan: Plan,
@@ -25,9 +23,9 @@ struct World {
     fence: Fence,
 }
 
-impl World {
+impl<'a> World<'a> {
     /// A table `t` whose column `v` becomes `w`; `more` are further keys of the plan.
-    async fn new(server: &'static Server, setup: &str, new_type: &str, more: &str) -> World {
+    async fn new(server: &'a Server, setup: &str, new_type: &str, more: &str) -> World<'a> {
         let (db, url) = server.fresh_db();
         server.sql(&db, setup);
         let engine = MySql::new(&DbUrl::new(url), "sete test").unwrap();
@@ -294,9 +292,11 @@ async fn a_value_that_is_written_in_another_way_is_the_same() {
 #[tokio::test]
 async fn the_server_says_how_it_feels() {
     use mysql_async::prelude::Queryable;
-    for server in shared() {
+    // Of the whole server: others have to be quiet.
+    for kind in available() {
+        let server = Server::start(&kind, &[]);
         let mut w = World::new(
-            server,
+            &server,
             "CREATE TABLE t (id INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1), (2, 2)",
             "bigint",
             "[throttle]\nquery = \"SELECT 1 > 0\"\nreplicas = [\"env:SETE_TEST_NO_REPLICA\"]",

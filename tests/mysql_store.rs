@@ -2,10 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::mysql::{Server, shared};
 use sete::change::mapping;
 use sete::engine::mysql::MySql;
 use sete::engine::{Fence, Next, Region, Schema, Store, Turn, Turned, Walk, Walked};
@@ -16,7 +15,6 @@ use sete::resolve::{Resolved, resolve};
 use sete::secret::DbUrl;
 use sete::stage::Stage;
 use sete::state::{Origin, Pace, Pass, PlanState, Progress, Reject, Retries, StageState, Status, Taken};
-use support::mysql::{Server, shared};
 
 const PLAN: &str = "id = \"p\"\nengine = \"mysql\"\n[change]\nkind = \"type\"\ntable = \"t\"\nfrom = \"v\"\nto = \"w\"\ntype = \"bigint\"\n";
 const TTL: Duration = Duration::from_secs(30);

@@ -1,19 +1,13 @@
 //! The main path on every MySQL and MariaDB that is here: through all seven stages and back again, under a live application,
 //! and beside a reader that holds the metadata lock.
 
-mod support;
-#[path = "support/workload.rs"]
-#[allow(dead_code, reason = "the example uses the rest")]
-mod workload;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use support::mysql::{Server, shared};
-use support::sete::{Sete, settings};
-use workload::{Mode, Running, Workload};
-
-const STAGES: [&str; 7] = ["expand", "dual_write", "backfill", "validate", "read_switch", "stop_writes", "drop"];
+use crate::support::mysql::{Server, each};
+use crate::support::sete::{STAGES, Sete, settings};
+use crate::support::until;
+use crate::support::workload::{Mode, Running, Workload};
 
 fn orders_sql(rows: u32) -> String {
     format!(
@@ -49,20 +43,18 @@ fn differ(server: &Server, db: &str) -> String {
     server.sql(db, "SELECT count(*) FROM orders WHERE NOT (CAST(status AS CHAR(20)) <=> CAST(status_v2 AS CHAR(20)))")
 }
 
+/// The table's definition, without the counter, of which MariaDB forgets what it kept in reserve.
+fn form(server: &Server, db: &str) -> String {
+    let all = server.sql(db, "SHOW CREATE TABLE orders");
+    all.split(' ').filter(|word| !word.starts_with("AUTO_INCREMENT=")).collect::<Vec<_>>().join(" ")
+}
+
 fn columns(server: &Server, db: &str) -> String {
     server.sql(db, "SELECT group_concat(column_name, ' ', column_type, ' ', is_nullable ORDER BY column_name SEPARATOR ', ') FROM information_schema.columns WHERE table_schema = database() AND table_name = 'orders' AND column_name LIKE 'status%'")
 }
 
 fn triggers(server: &Server, db: &str) -> String {
     server.sql(db, "SELECT count(*) FROM information_schema.triggers WHERE event_object_schema = database()")
-}
-
-fn each(test: impl Fn(&Server) + Sync) {
-    std::thread::scope(|scope| {
-        for server in shared() {
-            scope.spawn(|| test(server));
-        }
-    });
 }
 
 #[test]
@@ -92,7 +84,7 @@ fn a_change_goes_through_all_stages_on_every_server() {
 fn every_stage_has_a_way_back() {
     each(|server| {
         let (db, sete) = orders(server, 500, "");
-        let before = server.sql(&db, "SHOW CREATE TABLE orders");
+        let before = form(server, &db);
         for stage in &STAGES[..6] {
             sete.through(stage);
             // A write at every stage, which the way back must not lose.
@@ -107,7 +99,7 @@ fn every_stage_has_a_way_back() {
             }
         }
         sete.fails("back", &[], 3, "E203");
-        assert_eq!(server.sql(&db, "SHOW CREATE TABLE orders"), before);
+        assert_eq!(form(server, &db), before);
         assert_eq!(server.sql(&db, "SELECT status FROM orders WHERE id = 2"), "new");
         assert_eq!(triggers(server, &db), "0");
     });
@@ -197,11 +189,7 @@ fn nobody_queues_for_long_behind_a_reader_that_holds_the_metadata_lock() {
             let holder = scope.spawn(|| {
                 server.sql(&db, "BEGIN; SELECT count(*) FROM orders; SELECT sleep(12); COMMIT");
             });
-            let began = Instant::now();
-            while !server.sql(&db, "SHOW PROCESSLIST").contains("SELECT sleep(12)") {
-                assert!(began.elapsed() < Duration::from_secs(20), "the reader does not come");
-                std::thread::sleep(Duration::from_millis(50));
-            }
+            until("the reader holds its lock", || server.sql(&db, "SHOW PROCESSLIST").contains("SELECT sleep(12)"));
             let probe = scope.spawn(|| {
                 let mut conn =
                     runtime().block_on(mysql_async::Conn::new(mysql_async::Opts::from_url(&sete.url).expect("an address"))).expect("a session");
@@ -224,6 +212,6 @@ fn nobody_queues_for_long_behind_a_reader_that_holds_the_metadata_lock() {
             longest
         });
         // One second is the least that the server can wait for a lock; what is beyond it is the machine's.
-        assert!(longest < Duration::from_millis(2500), "an update waited for {longest:?}");
+        assert!(longest > Duration::ZERO && longest < Duration::from_millis(2500), "an update waited for {longest:?}");
     });
 }

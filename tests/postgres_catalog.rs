@@ -2,12 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::support::postgres::Server;
 use sete::change::mapping;
 use sete::engine::catalog::{Catalog, DependentKind, RelationKind, Table};
 use sete::error::{Code, Error};
@@ -17,7 +16,6 @@ use sete::preflight::findings;
 use sete::resolve::IndexSpec;
 use sete::stage::Stage;
 use sete::state::Origin;
-use support::Server;
 use tokio_postgres::{Client, NoTls};
 
 /// One server a version for all tests of this file.
@@ -1011,7 +1009,7 @@ async fn a_standby_is_read_and_refused() {
         server.stop();
         let signal = server.folder().join("data/standby.signal");
         std::fs::write(&signal, "").unwrap();
-        support::give_to_server(&signal, 0o600);
+        crate::support::postgres::give_to_server(&signal, 0o600);
         server.restart();
         let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
         tokio::spawn(connection);

@@ -1,17 +1,15 @@
 //! Connecting to real servers: TLS in all its modes, passwords, several hosts, and what is said when it fails.
 
-mod support;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::support::postgres::Server;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use sete::engine::postgres::conn::{Address, Connector, Session, classify, database_error};
 use sete::error::{Code, Error, Trouble};
 use sete::secret::DbUrl;
-use support::Server;
 
 const APPLICATION: &str = "sete-test";
 
@@ -69,7 +67,7 @@ fn write(folder: &Path, name: &str, text: &str, mode: u32) -> PathBuf {
 
 fn write_for_server(folder: &Path, name: &str, text: &str) -> String {
     let path = write(folder, name, text, 0o600);
-    support::give_to_server(&path, 0o600);
+    crate::support::postgres::give_to_server(&path, 0o600);
     path.display().to_string()
 }
 

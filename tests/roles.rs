@@ -3,10 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
-use support::Server;
-use support::sete::{Sete, retype};
+use crate::support::postgres::Server;
+use crate::support::sete::{Sete, retype};
 
 /// What the page takes for granted: a database of the DBA's, and a table of the shop's.
 const SHOP: &str = "

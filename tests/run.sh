@@ -2,7 +2,7 @@
 # Runs every check: clippy, all tests against real servers, doctests. Installs what is missing (Debian, Ubuntu).
 #
 #   tests/run.sh              everything
-#   tests/run.sh NAME…        only the tests whose names contain one of these, and no clippy
+#   tests/run.sh NAME…        only the tests whose names (file::test) contain one of these, and no clippy
 #
 # Each run has a temporary folder of its own, TMPDIR for all it starts. At the end, however it ends, no process that was
 # started with it is left.
@@ -113,8 +113,10 @@ lint() {
   fi
 }
 
-# cargo test and not one process a test: the tests of a file share their servers.
+# cargo test and not one process a test: all tests share their servers. More at a time than there are cores: most wait for
+# something most of the time.
 run_tests() {
+  export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
   # libtest takes several names only after the dashes.
   step "tests" cargo test --all-features --no-fail-fast -- "$@"
 }

@@ -1,11 +1,7 @@
 //! The main path, on every version of PostgreSQL that is here: through all seven stages and back again.
 
-mod support;
-
-use support::Server;
-use support::sete::{Sete, retype};
-
-const STAGES: [&str; 7] = ["expand", "dual_write", "backfill", "validate", "read_switch", "stop_writes", "drop"];
+use crate::support::postgres::Server;
+use crate::support::sete::{STAGES, Sete, retype};
 
 /// varchar to enum, with everything that hangs on a column.
 const ORDERS: &str = "
@@ -30,8 +26,7 @@ fn differ(server: &Server, db: &str) -> String {
     server.psql(db, "SELECT count(*) FROM orders WHERE status::text IS DISTINCT FROM status_v2::text")
 }
 
-fn walks(server: &Server, major: u32) -> &'static [&'static str] {
-    let _ = server;
+fn walks(major: u32) -> &'static [&'static str] {
     if major >= 14 { &["physical", "key"] } else { &["key"] }
 }
 
@@ -39,7 +34,7 @@ fn walks(server: &Server, major: u32) -> &'static [&'static str] {
 fn a_change_goes_through_all_stages_on_every_version() {
     for major in Server::available() {
         let server = Server::start(major, &[]);
-        for walk in walks(&server, major) {
+        for walk in walks(major) {
             let (db, sete) = orders(&server, &format!("[backfill]\nwalk = \"{walk}\""));
             sete.ok("plan", &[]);
             for stage in STAGES {

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::change::Mapping;
-use crate::error::{Blocker, Result};
+use crate::error::{Blocker, Code, Error, Result};
 use crate::plan::{EngineKind, Plan, WalkChoice};
 use crate::report::Event;
 use crate::resolve::{ConstraintSpec, IndexSpec, Resolved};
@@ -158,6 +158,26 @@ pub struct Chunk {
     pub rows: u64,
     /// In how many batches it is to be written.
     pub stripes: u32,
+}
+
+impl Chunk {
+    /// A part of `leaf` by key, of `rows` rows: after `from`, up to the key that was `found` so many rows on. Where there is none
+    /// it goes up to `end`, without which it also holds what was inserted behind the table's last row.
+    pub fn by_key(
+        relation: String,
+        leaf: &catalog::Leaf,
+        from: Option<Vec<String>>,
+        found: Option<Vec<String>>,
+        end: Option<&[String]>,
+        rows: u32,
+    ) -> Result<Chunk> {
+        if found.is_some() && found == from {
+            return Err(Error::new(Code::Internal, format!("the walk of {relation} makes no way from key {}", found.unwrap_or_default().join(", "))));
+        }
+        let to = found.or_else(|| end.map(<[String]>::to_vec));
+        let next = Watermark { leaf: leaf.id, file: leaf.file, at: Place::Key(to.clone()) };
+        Ok(Chunk { relation, from: Place::Key(from), to: Place::Key(to), next, rows: u64::from(rows), stripes: 1 })
+    }
 }
 
 /// A k-th part of a chunk's rows, spread evenly over its pages: once the first is committed, its room on each page takes the

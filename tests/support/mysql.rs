@@ -1,53 +1,24 @@
-//! Throwaway MySQL and MariaDB servers, under a watchdog like PostgreSQL's.
+//! Throwaway MySQL and MariaDB servers.
 //!
 //! Binaries: `SETE_MYSQL_97_BIN`, `SETE_MARIADB_1011_BIN` and so on, as tests/servers.sh exports them.
 
 use std::io::Write;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
-use super::free_port;
+use super::process::Process;
+use super::sete;
 
-/// Makes the server's data if there is none, and runs the server until it ends. A part of it waits for a word on the pipe:
-/// `stop` ends the server in order, `kill` at once, both leave its data; the pipe's end takes all away.
-const WATCHDOG: &str = r#"
-bin=$1 folder=$2
-shift 2 # what is left are the server's arguments
-exec 3<&0 </dev/null >>"$folder/log" 2>&1
-if ! [ -e "$folder/data" ]; then
-    # A temporary folder of its own: a server that starts clears the tables that others have in theirs.
-    mkdir -p "$folder/tmp"
-    TMPDIR=$folder/tmp "$bin/init" "$folder/data" 3<&- || { rm -rf "$folder/data"; exit 1; }
-fi
-"$bin/server" "$@" 3<&- &
-server=$!
-(
-    read -r word <&3
-    case "$word" in
-    stop) signal=TERM ;;
-    kill) signal=KILL ;;
-    *) signal=KILL && touch "$folder/end" ;;
-    esac
-    # Again and again: sh starts its jobs deaf to some, until the server has handlers of its own.
-    while kill -$signal $server; do sleep 0.1; done
-) &
-reader=$!
-wait $server
-kill $reader
-if [ -e "$folder/end" ]; then rm -rf "$folder"; fi
-"#;
+/// Makes `$folder/data`. With a temporary folder of its own: a server that starts clears the tables that others have in theirs.
+const INIT: &str = r#"mkdir -p "$folder/tmp" && TMPDIR=$folder/tmp "$bin/init" "$folder/data""#;
 
 /// A running server, gone with its data when dropped. Its user `root` has no password.
 pub struct Server {
     bin: PathBuf,
-    folder: PathBuf,
-    port: u16,
     options: Vec<String>,
-    watchdog: Option<Child>,
+    process: Process,
 }
 
 /// What is installed, by the variable that says where: `MYSQL_97`, `MARIADB_1011`.
@@ -71,21 +42,41 @@ pub fn shared() -> &'static [Server] {
     })
 }
 
+/// On each of the shared servers, at the same time.
+pub fn each(test: impl Fn(&'static Server) + Sync) {
+    std::thread::scope(|scope| {
+        for server in shared() {
+            scope.spawn(|| test(server));
+        }
+    });
+}
+
+/// For each kind at the same time, with servers of its own.
+pub fn each_kind(test: impl Fn(&str) + Sync) {
+    std::thread::scope(|scope| {
+        for kind in available() {
+            let test = &test;
+            scope.spawn(move || test(&kind));
+        }
+    });
+}
+
+/// As [`sete::retype`], for these servers.
+pub fn retype(id: &str, table: &str, from: &str, to: &str, new_type: &str, more: &str) -> String {
+    sete::retype(id, table, from, to, new_type, more).replacen("\"postgres\"", "\"mysql\"", 1)
+}
+
 impl Server {
     /// A new server; `options` are further arguments, like `--read-only=1`.
     pub fn start(kind: &str, options: &[&str]) -> Server {
         let bin = PathBuf::from(std::env::var(format!("SETE_{kind}_BIN")).unwrap_or_else(|_| panic!("SETE_{kind}_BIN is not set")));
-        static STARTED: AtomicU32 = AtomicU32::new(0);
-        let folder = std::env::temp_dir().join(format!("sete-my-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed)));
-        std::fs::create_dir_all(&folder).expect("a folder for the server");
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        let mut server = Server { bin, folder, port: 0, options, watchdog: None };
-        // Another process may take the port between our look and the server's start.
+        let mut server = Server { bin, options, process: Process::new("my") };
         for _ in 0..5 {
-            server.port = free_port();
             if server.try_run() {
                 return server;
             }
+            server.process.change_port();
         }
         panic!("the server does not start: {}", server.log());
     }
@@ -105,19 +96,24 @@ impl Server {
 
     /// Of the user root.
     pub fn url(&self, database: &str) -> String {
-        format!("mysql://root@127.0.0.1:{}/{database}", self.port)
+        format!("mysql://root@127.0.0.1:{}/{database}", self.process.port)
+    }
+
+    /// The folder with `client`.
+    pub fn bin(&self) -> &Path {
+        &self.bin
     }
 
     pub fn port(&self) -> u16 {
-        self.port
+        self.process.port
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.folder.join("sock")
+        self.process.path("sock")
     }
 
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        self.process.log()
     }
 
     /// Runs SQL as root over the socket and returns what it prints: a line a row, columns apart by tabs.
@@ -128,30 +124,18 @@ impl Server {
     }
 
     /// The same, with whatever comes of it.
-    pub fn client(&self, database: &str, sql: &str) -> std::process::Output {
-        let mut client = Command::new(self.bin.join("client"))
-            .env_remove("MYSQL_PWD")
-            .args(["--user=root", "--batch", "--skip-column-names", "--default-character-set=utf8mb4", "--socket"])
-            .arg(self.socket())
-            .arg(database)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the client runs");
-        // Over stdin: a long script is no argument, and DELIMITER works there.
-        client.stdin.take().expect("a pipe").write_all(sql.as_bytes()).expect("the client reads");
-        client.wait_with_output().expect("the client ends")
+    pub fn client(&self, database: &str, sql: &str) -> Output {
+        client(&self.bin, &self.socket(), database, sql)
     }
 
     /// An orderly stop; [`Server::restart`] brings it back.
     pub fn stop(&mut self) {
-        self.end("stop\n");
+        self.process.end("TERM");
     }
 
     /// A crash: nothing is written any more, the next start has to recover.
     pub fn kill(&mut self) {
-        self.end("kill\n");
+        self.process.end("KILL");
     }
 
     /// The same server on the same port; stops it first if it runs.
@@ -160,27 +144,19 @@ impl Server {
         assert!(self.try_run(), "the server does not start again: {}", self.log());
     }
 
-    fn end(&mut self, word: &str) {
-        let Some(mut watchdog) = self.watchdog.take() else { return };
-        if let Some(mut pipe) = watchdog.stdin.take() {
-            // A watchdog that has ended already can't be told anything, and needn't.
-            pipe.write_all(word.as_bytes()).ok();
-        }
-        watchdog.wait().expect("the watchdog is ours to wait for");
-    }
-
     fn arguments(&self) -> Vec<String> {
-        let path = |name: &str| self.folder.join(name).display().to_string();
+        let path = |name: &str| self.process.path(name).display().to_string();
         let mut arguments = vec![
+            self.bin.join("server").display().to_string(),
             format!("--datadir={}", path("data")),
             format!("--socket={}", path("sock")),
             format!("--pid-file={}", path("pid")),
-            format!("--port={}", self.port),
+            format!("--port={}", self.process.port),
             "--bind-address=127.0.0.1".into(),
-            format!("--tmpdir={}", self.folder.display()),
+            format!("--tmpdir={}", self.process.folder.display()),
             format!("--log-bin={}", path("data/binlog")),
             "--binlog-format=ROW".into(),
-            format!("--server-id={}", self.port),
+            format!("--server-id={}", self.process.port),
             // The trigger needs it, or SUPER, wherever there is a binary log.
             "--log-bin-trust-function-creators=1".into(),
             "--innodb-buffer-pool-size=64M".into(),
@@ -188,7 +164,9 @@ impl Server {
             "--sync-binlog=0".into(),
             "--innodb-doublewrite=0".into(),
             "--performance-schema=ON".into(),
-            "--max-connections=80".into(),
+            "--max-connections=300".into(),
+            // All tests of a run are counted here, by schema and statement.
+            "--performance-schema-digests-size=20000".into(),
             "--secure-file-priv=".into(),
         ];
         if self.bin.join("../usr/sbin/mariadbd").exists() {
@@ -200,47 +178,30 @@ impl Server {
         arguments
     }
 
-    /// Starts the server under its watchdog and waits until it takes connections; false if it ends instead.
+    /// Starts the server and waits until it takes connections; false if it ends instead.
     fn try_run(&mut self) -> bool {
+        let (bin, socket) = (self.bin.clone(), self.socket());
         // That of a killed server would look as if it were ready.
-        std::fs::remove_file(self.socket()).ok();
-        let mut watchdog = Command::new("sh")
-            .args(["-c", WATCHDOG, "watchdog"])
-            .args([&self.bin, &self.folder])
-            .args(self.arguments())
-            .current_dir(&self.folder)
-            .env("LC_ALL", "C")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            // Ctrl-C on the tests is not for the server: it learns of their end from the pipe.
-            .process_group(0)
-            .spawn()
-            .expect("sh runs");
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(90) {
-            if self.socket().exists() && self.client("mysql", "SELECT 1").status.success() {
-                self.watchdog = Some(watchdog);
-                return true;
-            }
-            if watchdog.try_wait().expect("the watchdog is ours to wait for").is_some() {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        self.watchdog = Some(watchdog);
-        self.kill();
-        false
+        std::fs::remove_file(&socket).ok();
+        let init = format!("bin='{}'; {INIT}", bin.display());
+        let arguments = self.arguments();
+        self.process.run(&init, "KILL", &arguments, || socket.exists() && client(&bin, &socket, "mysql", "SELECT 1").status.success())
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(mut watchdog) = self.watchdog.take() {
-            drop(watchdog.stdin.take());
-            watchdog.wait().ok();
-        }
-        // A stopped server has no watchdog that would do it.
-        std::fs::remove_dir_all(&self.folder).ok();
-    }
+/// Runs the command-line client as root.
+fn client(bin: &Path, socket: &Path, database: &str, sql: &str) -> Output {
+    let mut client = Command::new(bin.join("client"))
+        .env_remove("MYSQL_PWD")
+        .args(["--user=root", "--batch", "--skip-column-names", "--default-character-set=utf8mb4", "--socket"])
+        .arg(socket)
+        .arg(database)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the client runs");
+    // Over stdin: a long script is no argument, and DELIMITER works there.
+    client.stdin.take().expect("a pipe").write_all(sql.as_bytes()).expect("the client reads");
+    client.wait_with_output().expect("the client ends")
 }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+pub const STAGES: [&str; 7] = ["expand", "dual_write", "backfill", "validate", "read_switch", "stop_writes", "drop"];
+
 /// The waits of a plan, as short as they can be.
 pub const AT_ONCE: &str = r#"
 [ddl]
@@ -119,6 +121,15 @@ impl Sete {
 
     pub fn run(&self, command: &str, args: &[&str]) -> Out {
         finish(self.start(command, args))
+    }
+
+    /// `step` through one stage, or `back`, with something in its environment.
+    pub fn play(&self, back: bool, stage: &str, env: &[(&str, &str)]) -> Out {
+        let mut command = match back {
+            true => self.command("back", &[]),
+            false => self.command("step", &["--through", stage, "--wait", "60s", "--yes"]),
+        };
+        finish(command.envs(env.iter().copied()).spawn().expect("sete runs"))
     }
 
     /// Runs a command that must end with status 0.

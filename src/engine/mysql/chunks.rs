@@ -48,7 +48,7 @@ pub async fn next_part(session: &mut Session, r: &Resolved, chunk: &Chunk, after
     }
 }
 
-/// The next `rows` keys, up to `end`. The last chunk of a table has no end, so that it also holds what was inserted behind it.
+/// The next `rows` keys, up to `end`.
 async fn next_keys(session: &mut Session, r: &Resolved, from: Option<Vec<String>>, end: Option<&[String]>, rows: u32) -> Result<Chunk> {
     let (key, leaf) = (key(r)?, leaf(r)?);
     let bounds = between(key, from.as_deref(), end, false)?;
@@ -64,16 +64,5 @@ async fn next_keys(session: &mut Session, r: &Resolved, from: Option<Vec<String>
     params.push(Value::from(rows.max(1) - 1));
     let found = session.query(&sql, params, "finding the next keys").await?.pop();
     let found = found.map(|row| key_of(&row, 0, key)).transpose()?;
-    if found.is_some() && found == from {
-        return Err(Error::new(Code::Internal, format!("the walk of {} makes no way from key {}", r.table, found.unwrap_or_default().join(", "))));
-    }
-    let to = found.or_else(|| end.map(<[String]>::to_vec));
-    Ok(Chunk {
-        relation,
-        from: Place::Key(from),
-        to: Place::Key(to.clone()),
-        next: Watermark { leaf: leaf.id, file: leaf.file, at: Place::Key(to) },
-        rows: u64::from(rows),
-        stripes: 1,
-    })
+    Chunk::by_key(relation, leaf, from, found, end, rows)
 }

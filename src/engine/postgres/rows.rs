@@ -342,7 +342,7 @@ fn pages(leaf: &Leaf, file: u64, from: u32, end: u32, rows: u32, stripes: u32, p
     }
 }
 
-/// The next `rows` keys, up to `end`. The last chunk of a table has no end, so that it also holds what was inserted behind it.
+/// The next `rows` keys, up to `end`.
 async fn next_keys(tx: &Tx<'_>, key: &Key, leaf: &Leaf, from: &Place, end: Option<&[String]>, rows: u32) -> Result<Chunk> {
     let relation = qualified(&leaf.name);
     let from = if let Place::Key(values) = from { values.clone() } else { None };
@@ -359,15 +359,7 @@ async fn next_keys(tx: &Tx<'_>, key: &Key, leaf: &Leaf, from: &Place, end: Optio
     let sql = format!("SELECT {shown} FROM ONLY {relation} {bounds} ORDER BY {columns} OFFSET {} LIMIT 1", rows.max(1) - 1);
     let found = tx.query(&sql, &params, "finding the next keys").await?.pop();
     let found: Option<Vec<String>> = found.map(|row| (0..key.columns.len()).map(|i| row.get::<_, String>(i)).collect());
-    let to = found.or_else(|| end.map(<[String]>::to_vec));
-    Ok(Chunk {
-        relation,
-        from: Place::Key(from),
-        to: Place::Key(to.clone()),
-        next: Watermark { leaf: leaf.id, file: leaf.file, at: Place::Key(to) },
-        rows: u64::from(rows),
-        stripes: 1,
-    })
+    Chunk::by_key(relation, leaf, from, found, end, rows)
 }
 
 /// The rows count only if the lease is ours: else all is taken back.

@@ -442,7 +442,7 @@ impl Postgres {
         // The last one is PostgreSQL 17's.
         let settings = format!(
             "SET lock_timeout = {}; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; \
-             SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'",
+             SELECT pg_catalog.set_config('transaction_timeout', '0', false) WHERE pg_catalog.current_setting('transaction_timeout', true) IS NOT NULL",
             timeout.as_millis().max(1)
         );
         let began = Instant::now();

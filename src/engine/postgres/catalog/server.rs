@@ -20,8 +20,8 @@ pub(super) async fn version_number(client: &Client) -> Result<u32> {
 
 /// Timeouts that the session has without our doing: those of the role, the database or the server.
 pub(super) async fn timeouts(reader: &Reader<'_>) -> Result<Vec<(String, String)>> {
-    let query = "SELECT name, pg_catalog.current_setting(name) FROM pg_catalog.pg_settings
-                 WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout', 'lock_timeout') AND setting <> '0' ORDER BY name";
+    let query = "SELECT name, setting FROM (VALUES ('idle_in_transaction_session_timeout'), ('lock_timeout'), ('statement_timeout'), ('transaction_timeout')) of (name),
+                 pg_catalog.current_setting(name, true) AS setting WHERE setting <> '0' ORDER BY name";
     Ok(reader.rows("reading the timeouts", query, &[]).await?.iter().map(|r| (r.get(0), r.get(1))).collect())
 }
 
