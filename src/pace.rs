@@ -20,6 +20,8 @@ pub struct Pacer {
     rows: f64,
     most: f64,
     target: Duration,
+    /// For all workers.
+    limit: Option<u32>,
     max_rows_per_s: Option<u32>,
     pause: Duration,
 }
@@ -27,13 +29,21 @@ pub struct Pacer {
 impl Pacer {
     /// For one walk that so many workers share: the limit on rows per second is for all of them.
     pub fn new(settings: &Backfill, workers: u32) -> Pacer {
-        Pacer {
+        let mut pacer = Pacer {
             rows: f64::from(settings.batch_rows).clamp(ROWS.0, ROWS.1),
             most: ROWS.1,
             target: settings.batch_target,
-            max_rows_per_s: settings.max_rows_per_s.map(|max| (max / workers.max(1)).max(1)),
+            limit: settings.max_rows_per_s,
+            max_rows_per_s: None,
             pause: settings.pause,
-        }
+        };
+        pacer.share(workers);
+        pacer
+    }
+
+    /// So many workers share the limit on rows per second, those of other runs too.
+    pub fn share(&mut self, workers: u32) {
+        self.max_rows_per_s = self.limit.map(|max| (max / workers.max(1)).max(1));
     }
 
     /// For a walk that writes nothing: a chunk may be larger by far before it takes as long.
@@ -88,6 +98,22 @@ pub fn held_by(limits: &Throttle, seen: &Pressure, wal_rate: Option<f64>, now: T
     {
         return Some(format!("{:.0} MB/s of WAL, more than {:.0}", rate / 1e6, max as f64 / 1e6));
     }
+    if let Some(max) = limits.max_history_list {
+        match seen.history_list {
+            None => return Some("the history list, whose length is unknown: it takes the privilege PROCESS".to_string()),
+            Some(length) if length > u64::from(max) => return Some(format!("{length} transactions in the history list, more than {max}")),
+            Some(_) => {}
+        }
+    }
+    if let Some(max) = limits.max_redo_fill {
+        match seen.redo_fill {
+            None => return Some("the redo log, whose checkpoint this server doesn't tell".to_string()),
+            Some(fill) if fill * 100.0 > f64::from(max) => {
+                return Some(format!("{:.0} % of the redo log waiting for a checkpoint, more than {max} %", fill * 100.0));
+            }
+            Some(_) => {}
+        }
+    }
     if seen.query == Some(false) {
         return Some("throttle.query says no".to_string());
     }
@@ -139,6 +165,9 @@ mod tests {
         let mut pacer = Pacer::new(&Backfill { max_rows_per_s: Some(200), ..settings() }, 2);
         assert_eq!(pacer.rows(), 100);
         assert_eq!(pacer.finished(100, Duration::from_millis(100)), Duration::from_millis(900));
+        pacer.share(4);
+        assert_eq!(pacer.rows(), 50);
+        assert_eq!(pacer.finished(50, Duration::from_millis(100)), Duration::from_millis(900));
     }
 
     #[test]
@@ -155,6 +184,17 @@ mod tests {
         assert!(held(&limits, &Pressure { query: Some(false), ..Pressure::default() }, None).is_some());
         assert!(held(&limits, &Pressure::default(), Some(2e6)).unwrap().contains("WAL"));
         assert_eq!(held(&limits, &Pressure { query: Some(true), active: 10, ..Pressure::default() }, Some(1e6)), None);
+    }
+
+    #[test]
+    fn innodb_may_say_no() {
+        let limits = Throttle { max_history_list: Some(1000), max_redo_fill: Some(75), max_wal_rate: None, ..throttle() };
+        let seen = |history_list, redo_fill| held(&limits, &Pressure { history_list, redo_fill, ..Pressure::default() }, None);
+        assert_eq!(seen(Some(1000), Some(0.75)), None);
+        assert_eq!(seen(Some(1001), Some(0.1)).unwrap(), "1001 transactions in the history list, more than 1000");
+        assert_eq!(seen(Some(0), Some(0.8)).unwrap(), "80 % of the redo log waiting for a checkpoint, more than 75 %");
+        assert!(seen(None, Some(0.1)).unwrap().contains("PROCESS"));
+        assert!(seen(Some(0), None).unwrap().contains("redo log"));
     }
 
     #[test]

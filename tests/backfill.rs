@@ -46,11 +46,29 @@ fn workers_and_runs_that_join_share_the_table() {
     sete.fails("step", &[], 7, "E601");
     let joined = sete.start("step", &["--join"]);
     until("six workers are at it", || sql("SELECT count(DISTINCT worker) >= 6 FROM sete.chunk") == "t");
+    until("the first run knows of six", || sete.status()["backfill"]["workers"] == 6);
+    let filled = "SELECT (data ->> 'filled')::int + (SELECT coalesce(sum(filled), 0) FROM sete.chunk) FROM sete.progress";
+    let (began, left) = (Instant::now(), 30_000.0 - sql(filled).parse::<f64>().expect("a number"));
     let (run, joined) = (finish(run), finish(joined));
     assert_eq!((run.code, joined.code), (0, 0), "{}\n{}", run.text(), joined.text());
+    let rate = left / began.elapsed().as_secs_f64();
+    assert!(rate < 1.5 * 9000.0, "the limit is for both runs together, and they did {rate} rows/s");
     assert_eq!(sql(COPIED), "0");
     assert_eq!(sql("SELECT data ->> 'filled' FROM sete.progress"), "30000");
     sete.through("validate");
+}
+
+/// A warning a batch fills the disk of a production server.
+#[test]
+fn a_run_leaves_no_warning_in_the_servers_log() {
+    let server = Server::shared();
+    let (db, sete) = orders(server, 5_000, "");
+    sete.through("validate");
+    sete.run("status", &[]);
+    server.psql(&db, "DO $$ BEGIN RAISE WARNING 'the log is read'; END $$");
+    let log = server.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains(&format!("{db}: WARNING"))).collect();
+    assert!(warnings.len() == 1 && warnings[0].ends_with("the log is read"), "{warnings:#?}");
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Kills, lost connections, restarts and rivals on MySQL and MariaDB, all from outside and at whatever moment they come.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support;
 use crate::support::mysql::{Server, each, each_kind, retype};
 use crate::support::sete::{Sete, finish};
 use crate::support::trials::{goes_on_at_once, is_done_after_the_server_came_back, kill_at_random_moments, one_of_two_runs};
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts};
 use rand::RngExt;
 
 fn plan(more: &str) -> String {
@@ -44,6 +46,46 @@ fn orders(server: &Server, rows: u32, more: &str) -> (String, Sete) {
 /// Waits for a condition in the database.
 fn until(server: &Server, db: &str, condition: &str) {
     support::until(condition, || server.sql(db, &format!("SELECT COALESCE(({condition}), 0)")) == "1");
+}
+
+/// The conversion needs UTC; the application's session has a time zone of its own, and keeps it whatever becomes of its statement.
+#[test]
+fn a_statement_that_is_killed_in_the_trigger_leaves_its_session_as_it_was() {
+    each(|server| tokio::runtime::Runtime::new().expect("a runtime").block_on(kill_in_the_trigger(server)));
+}
+
+async fn kill_in_the_trigger(server: &Server) {
+    let (db, url) = server.fresh_db();
+    server.sql(&db, "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, at TIMESTAMP(6) NULL)");
+    let forward = "forward = \"CAST(DATE_FORMAT(at, '%Y-%m-%d %H:%i:%s.%f') AS DATETIME(6))\"\n";
+    let plan = plan("").replace("orders\"", "t\"").replace("\"status\"", "\"at\"").replace("\"status_v2\"", "\"at_utc\"");
+    let plan = plan.replace("type = \"enum('new','paid','shipped')\"\n", &format!("type = \"datetime(6)\"\n{forward}"));
+    Sete::new(&url, &plan).through("dual_write");
+    let connect = || async { Conn::new(Opts::from_url(&url).expect("an address")).await.expect("a connection") };
+    let (mut application, mut killer) = (connect().await, connect().await);
+    application.query_drop("SET time_zone = '+05:00', lc_time_names = 'de_DE'").await.expect("settings");
+    let id = application.id();
+    let mut killed = 0;
+    let began = Instant::now();
+    while killed < 30 {
+        assert!(began.elapsed() < Duration::from_secs(120), "killed {killed} times only");
+        let rows = "WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i + 1 FROM n WHERE i < 900) SELECT '2026-01-01 12:00:00' FROM n";
+        let insert = application.query_drop(format!("INSERT INTO t (at) {rows}"));
+        let kill = async {
+            tokio::time::sleep(Duration::from_micros(rand::rng().random_range(0..60_000))).await;
+            killer.query_drop(format!("KILL QUERY {id}")).await.expect("the right to kill");
+        };
+        killed += u32::from(tokio::join!(insert, kill).0.is_err());
+        // A kill that came too late is for the next statement.
+        let settings = loop {
+            if let Ok(Some(row)) = application.query_first::<(String, String), _>("SELECT @@SESSION.time_zone, @@SESSION.lc_time_names").await {
+                break row;
+            }
+        };
+        assert_eq!((settings.0.as_str(), settings.1.as_str()), ("+05:00", "de_DE"), "after {killed} kills");
+    }
+    application.query_drop("INSERT INTO t (at) VALUES ('2026-01-01 12:00:00')").await.expect("an insert");
+    assert_eq!(server.sql(&db, "SELECT COUNT(*) > 0, SUM(NOT at_utc <=> '2026-01-01 07:00:00') FROM t"), "1\t0");
 }
 
 const BEGUN: &str = "SELECT COUNT(*) > 0 FROM filled";

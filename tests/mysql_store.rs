@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::mysql::{Server, shared};
 use sete::change::mapping;
 use sete::engine::mysql::MySql;
-use sete::engine::{Fence, Region, Schema, Store, Turn, Turned, Walk, Walked};
+use sete::engine::{Fence, Next, Region, Schema, Store, Turn, Turned, Walk, Walked};
 use sete::error::Code;
 use sete::plan::{Plan, parse};
 use sete::report::Event;
@@ -183,14 +183,14 @@ async fn a_lease_is_held_by_one_and_taken_over_when_its_session_has_gone() {
     }
 }
 
-async fn turn(engine: &MySql, r: &Resolved, fence: &Fence, walked: Option<&Walked>) -> (Turned, Progress) {
+async fn turn(engine: &MySql, r: &Resolved, fence: &Fence, walked: Option<&Walked>) -> Turned {
     let turn = Turn { fence, worker: "w", walked, rows: 10, stripes: 1, ttl: TTL, pace: None };
     engine.turn(r, &turn).await.unwrap()
 }
 
 fn region(turned: Turned) -> Region {
-    match turned {
-        Turned::Region(region) => *region,
+    match turned.next {
+        Next::Region(region) => *region,
         other => panic!("no region: {other:?}"),
     }
 }
@@ -206,18 +206,19 @@ async fn regions_are_given_out_once_and_taken_over_from_those_who_have_gone() {
         let fence = w.lease(&w.engine).await;
         w.engine.save_progress(&fence, &Progress::begin(Walk::Key, 25, w.engine.now().await.unwrap())).await.unwrap();
         let (one, two) = (w.another(), w.another());
-        let first = region(turn(&one, &w.r, &fence, None).await.0);
-        let second = region(turn(&two, &w.r, &fence, None).await.0);
+        let first = region(turn(&one, &w.r, &fence, None).await);
+        let second = region(turn(&two, &w.r, &fence, None).await);
         assert_ne!(first.chunk.to, second.chunk.to);
         assert_eq!(second.chunk.from, first.chunk.to);
-        let third = region(turn(&two, &w.r, &fence, Some(&walked(&second))).await.0);
+        let third = region(turn(&two, &w.r, &fence, Some(&walked(&second))).await);
         // The end is reached, but the first one is at its region yet.
-        assert!(matches!(turn(&two, &w.r, &fence, Some(&walked(&third))).await.0, Turned::Others));
+        let turned = turn(&two, &w.r, &fence, Some(&walked(&third))).await;
+        assert!(matches!(turned, Turned { next: Next::Others, workers: 1, .. }), "{turned:?}");
         drop(one);
         let again = async {
             loop {
-                match turn(&two, &w.r, &fence, None).await.0 {
-                    Turned::Others => tokio::time::sleep(Duration::from_millis(20)).await,
+                match turn(&two, &w.r, &fence, None).await {
+                    Turned { next: Next::Others, .. } => tokio::time::sleep(Duration::from_millis(20)).await,
                     turned => return region(turned),
                 }
             }
@@ -226,9 +227,9 @@ async fn regions_are_given_out_once_and_taken_over_from_those_who_have_gone() {
         assert_eq!((again.id, again.token), (first.id, first.token + 1));
         let lost = Turn { fence: &fence, worker: "w", walked: Some(&walked(&first)), rows: 10, stripes: 1, ttl: TTL, pace: None };
         assert_eq!(two.turn(&w.r, &lost).await.unwrap_err().code(), Code::RegionTaken);
-        let (turned, progress) = turn(&two, &w.r, &fence, Some(&walked(&again))).await;
-        assert!(matches!(turned, Turned::End), "{turned:?}");
-        assert_eq!(progress.done, 25);
+        let turned = turn(&two, &w.r, &fence, Some(&walked(&again))).await;
+        assert!(matches!(turned.next, Next::End), "{turned:?}");
+        assert_eq!(turned.progress.done, 25);
     }
 }
 

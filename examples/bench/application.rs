@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use futures_util::future::try_join_all;
 use rand::RngExt as _;
-use tokio::task::JoinHandle;
 
 use crate::BoxError;
 use crate::shape::Shape;
@@ -21,31 +22,33 @@ const CLIENTS: usize = 4;
 
 pub struct Application {
     stop: Arc<AtomicBool>,
-    clients: Vec<JoinHandle<Result<Vec<f64>, BoxError>>>,
+    thread: JoinHandle<Result<Vec<f64>, BoxError>>,
 }
 
 impl Application {
-    /// Starts its clients, which together send `rate` statements a second to the rows with these keys.
-    pub async fn start(url: &str, keys: Arc<Vec<String>>, shape: Shape, rate: f64) -> Application {
+    /// Starts its clients, which together send `rate` statements a second to the rows with these keys. They have a thread of
+    /// their own, as an application is a process of its own.
+    pub fn start(url: &str, keys: Arc<Vec<String>>, shape: Shape, rate: f64) -> Result<Application, BoxError> {
         let stop = Arc::new(AtomicBool::new(false));
-        let every = Duration::from_secs_f64(CLIENTS as f64 / rate);
-        let clients = (0..CLIENTS).map(|n| {
-            let (url, keys, stop) = (url.to_string(), keys.clone(), stop.clone());
-            tokio::spawn(client(url, keys, shape, every, every.mul_f64(n as f64 / CLIENTS as f64), stop))
-        });
-        Application { clients: clients.collect(), stop }
+        let (url, told) = (url.to_string(), stop.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = std::thread::spawn(move || runtime.block_on(clients(url, keys, shape, rate, told)));
+        Ok(Application { stop, thread })
     }
 
     /// The times of all its statements in milliseconds, ascending.
-    pub async fn end(self) -> Result<Vec<f64>, BoxError> {
+    pub fn end(self) -> Result<Vec<f64>, BoxError> {
         self.stop.store(true, Ordering::Relaxed);
-        let mut times = Vec::new();
-        for client in self.clients {
-            times.extend(client.await??);
-        }
-        times.sort_by(f64::total_cmp);
-        Ok(times)
+        self.thread.join().map_err(|_| "the application broke down")?
     }
+}
+
+async fn clients(url: String, keys: Arc<Vec<String>>, shape: Shape, rate: f64, stop: Arc<AtomicBool>) -> Result<Vec<f64>, BoxError> {
+    let every = Duration::from_secs_f64(CLIENTS as f64 / rate);
+    let clients = (0..CLIENTS).map(|n| client(url.clone(), keys.clone(), shape, every, every.mul_f64(n as f64 / CLIENTS as f64), stop.clone()));
+    let mut times = try_join_all(clients).await?.concat();
+    times.sort_by(f64::total_cmp);
+    Ok(times)
 }
 
 /// Half of the statements read, half write.

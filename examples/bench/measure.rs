@@ -38,7 +38,7 @@ pub struct Run {
 }
 
 /// How long the application is measured alone.
-pub const IDLE: Duration = Duration::from_secs(8);
+pub const IDLE: Duration = Duration::from_secs(15);
 
 pub async fn connect(url: &str) -> Result<Client, BoxError> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
@@ -138,10 +138,10 @@ pub async fn once(base: &Base, way: Way, live: f64, plan: &str) -> Result<Run, B
     let mut idle = Vec::new();
     let mut application = None;
     if live > 0.0 {
-        let alone = Application::start(&url, keys.clone(), base.shape, live).await;
+        let alone = Application::start(&url, keys.clone(), base.shape, live)?;
         tokio::time::sleep(IDLE).await;
-        idle = alone.end().await?;
-        application = Some(Application::start(&url, keys, base.shape, live).await);
+        idle = alone.end()?;
+        application = Some(Application::start(&url, keys, base.shape, live)?);
     }
     let before = updates(&client, 0).await?;
     let (heap, indexes, log) = size_and_log(&client).await?;
@@ -150,7 +150,7 @@ pub async fn once(base: &Base, way: Way, live: f64, plan: &str) -> Result<Run, B
     let seconds = began.elapsed().as_secs_f64();
     let (heap_after, indexes_after, log_after) = size_and_log(&client).await?;
     let times = match application {
-        Some(application) => application.end().await?,
+        Some(application) => application.end()?,
         None => Vec::new(),
     };
     let after = updates(&client, before.0 + base.rows as i64).await?;

@@ -102,10 +102,10 @@ pub async fn once(base: &Base, way: Way, live: f64, plan: &str) -> Result<Run, B
     let mut idle = Vec::new();
     let mut application = None;
     if live > 0.0 {
-        let alone = Application::start(&base.url, keys.clone(), Shape::Plain, live).await;
+        let alone = Application::start(&base.url, keys.clone(), Shape::Plain, live)?;
         tokio::time::sleep(IDLE).await;
-        idle = alone.end().await?;
-        application = Some(Application::start(&base.url, keys, Shape::Plain, live).await);
+        idle = alone.end()?;
+        application = Some(Application::start(&base.url, keys, Shape::Plain, live)?);
     }
     let log = redo(&mut conn).await?;
     let began = Instant::now();
@@ -118,7 +118,7 @@ pub async fn once(base: &Base, way: Way, live: f64, plan: &str) -> Result<Run, B
     let seconds = began.elapsed().as_secs_f64();
     let wal = redo(&mut conn).await? - log;
     let times = match application {
-        Some(application) => application.end().await?,
+        Some(application) => application.end()?,
         None => Vec::new(),
     };
     let left: u64 = one(&mut conn, "SELECT count(*) FROM bench.orders WHERE NOT (status_v2 <=> status)").await?;

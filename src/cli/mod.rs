@@ -83,7 +83,7 @@ impl Cli {
     /// Runs the command and returns its exit status.
     pub fn run(self) -> Result<u8> {
         start_log(self.global.verbose);
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| Error::new(Code::Internal, format!("no runtime: {e}")))?;
         let context = Context::new(self.global.url, self.global.verbose);
         let result = runtime.block_on(self.command.run(&context));

@@ -122,6 +122,8 @@ pub struct Ways {
     pub goes_before: Vec<Attached>,
     /// The strongest algorithm below INSTANT that the server has a name for: `INPLACE`, `NOCOPY`.
     pub in_place: &'static str,
+    /// Settings may hold for one statement by SET STATEMENT.
+    pub set_statement: bool,
 }
 
 /// Something that is over the old column.

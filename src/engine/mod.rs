@@ -249,9 +249,19 @@ pub struct Turn<'a> {
     pub pace: Option<&'a Pace>,
 }
 
+/// What a worker is told at its turn.
+#[derive(Clone, Debug)]
+pub struct Turned {
+    pub next: Next,
+    /// How far the walk is, without the regions that are not done.
+    pub progress: Progress,
+    /// That have a region now, those of other runs too.
+    pub workers: u32,
+}
+
 /// What a worker does next.
 #[derive(Clone, Debug)]
-pub enum Turned {
+pub enum Next {
     Region(Box<Region>),
     /// The walk has no region left to give, but others are still at theirs.
     Others,
@@ -309,6 +319,10 @@ pub struct Pressure {
     pub waiting: u32,
     /// Where the log of changes stands, in bytes: its growth is a rate.
     pub wal_bytes: u64,
+    /// Transactions whose old row versions are yet to be purged (InnoDB). None means unknown.
+    pub history_list: Option<u64>,
+    /// How much of the redo log waits for a checkpoint, as a share (InnoDB). None means unknown.
+    pub redo_fill: Option<f64>,
     /// Updates of the table since its statistics began, and how many of them left all indexes alone. None where the server doesn't count.
     pub updates: Option<(u64, u64)>,
     /// Who keeps the server from reusing the room of old row versions.
@@ -427,8 +441,8 @@ pub trait Store: Send + Sync {
     /// What `status` shows of the speed.
     async fn save_pace(&self, fence: &Fence, pace: &Pace) -> Result<()>;
     /// Notes a region that is done, and gives the next: one whose worker is gone or silent, else the next of the walk.
-    /// All of it or nothing. Also how far the walk is, without the regions that are not done.
-    async fn turn(&self, r: &Resolved, turn: &Turn<'_>) -> Result<(Turned, Progress)>;
+    /// All of it or nothing.
+    async fn turn(&self, r: &Resolved, turn: &Turn<'_>) -> Result<Turned>;
     async fn add_event(&self, fence: &Fence, who: &str, event: &Event) -> Result<()>;
     async fn events(&self, plan: &str, limit: u32) -> Result<Vec<Entry>>;
     async fn add_pass(&self, fence: &Fence, pass: &Pass) -> Result<()>;

@@ -176,6 +176,15 @@ pub struct Throttle {
     pub query: Option<String>,
     /// Bytes per second.
     pub max_wal_rate: Option<u64>,
+    /// A table on each replica into whose `ts` somebody writes the source's time in UTC, as pt-heartbeat does. MySQL and MariaDB.
+    #[serde(default)]
+    pub heartbeat: Option<String>,
+    /// Transactions whose old row versions InnoDB has yet to purge.
+    #[serde(default)]
+    pub max_history_list: Option<u32>,
+    /// How much of InnoDB's redo log may be waiting for a checkpoint, in percent.
+    #[serde(default)]
+    pub max_redo_fill: Option<u32>,
     /// The hours in which the backfill and the validation may work.
     pub window: Option<Window>,
 }

@@ -56,7 +56,7 @@ fn plan(top: &mut Section) -> Option<Plan> {
     let ddl = ddl(&mut top.open("ddl"));
     let dual_write = dual_write(&mut top.open("dual_write"));
     let backfill = backfill(&mut top.open("backfill"), engine);
-    let throttle = throttle(&mut top.open("throttle"));
+    let throttle = throttle(&mut top.open("throttle"), engine);
     let validate = validate(&mut top.open("validate"));
     let structure = structure(&mut top.open("structure"), engine);
     let read_switch = read_switch(&mut top.open("read_switch"), change.as_ref(), dual_write.mode);
@@ -169,7 +169,7 @@ fn backfill(s: &mut Section, engine: Option<EngineKind>) -> Backfill {
     backfill
 }
 
-fn throttle(s: &mut Section) -> Throttle {
+fn throttle(s: &mut Section, engine: Option<EngineKind>) -> Throttle {
     let time_zone = s.optional("time_zone", value::time_zone);
     let zone = time_zone.clone().unwrap_or_else(|| "UTC".into());
     let throttle = Throttle {
@@ -179,7 +179,16 @@ fn throttle(s: &mut Section) -> Throttle {
         query: s.optional("query", names::query),
         max_wal_rate: s.optional("max_wal_rate", rate),
         window: s.optional("window", |v| value::window(v, &zone)),
+        heartbeat: s.optional("heartbeat", names::table),
+        max_history_list: s.optional("max_history_list", |v| count(v, 1..=u32::MAX)),
+        max_redo_fill: s.optional("max_redo_fill", value::percent),
     };
+    for key in ["heartbeat", "max_history_list", "max_redo_fill"] {
+        let fault = Fault::new(format!("`throttle.{key}` is for MySQL and MariaDB"), "PostgreSQL has no such signal; take the key out");
+        s.check(&[key], !(engine == Some(EngineKind::Postgres) && s.has(key)), fault);
+    }
+    let fault = Fault::new("`throttle.heartbeat` says nothing without `throttle.replicas`", "it is read on each replica; name them");
+    s.check(&["heartbeat"], throttle.heartbeat.is_none() || s.has("replicas"), fault);
     let fault =
         Fault::new("`throttle.time_zone` says nothing without `throttle.window`", "add the window, like \"22:00-06:00\", or take the zone out");
     s.check(&["time_zone"], time_zone.is_none() || s.has("window"), fault);

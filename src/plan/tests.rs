@@ -84,6 +84,17 @@ fn every_mistake_is_named_at_its_place() {
         ),
         (good_and("[backfill]\nwalk = \"phsical\"\n"), &[(Bad, 11, 8, "one of \"auto\", \"key\", \"physical\"", "did you mean \"physical\"?")]),
         (good_and("[throttle]\nmax_wal_rate = \"50MB\"\n"), &[(Bad, 11, 16, "must be a rate", "MB/s")]),
+        (
+            good_and("[throttle]\nmax_history_list = 1000\n"),
+            &[(Bad, 11, 20, "`throttle.max_history_list` is for MySQL and MariaDB", "take the key out")],
+        ),
+        (good_and("[throttle]\nmax_redo_fill = \"75%\"\n"), &[(Bad, 11, 17, "is for MySQL and MariaDB", "")]),
+        (good_and("[throttle]\nmax_redo_fill = \"100%\"\n"), &[(Bad, 11, 17, "`throttle.max_redo_fill` must be a share, not \"100%\"", "\"75%\"")]),
+        (good_and("[throttle]\nmax_redo_fill = 75\n"), &[(Bad, 11, 17, "must be a share, not the number 75", "\"75%\"")]),
+        (
+            good_but("engine = \"postgres\"", "engine = \"mysql\"") + "[throttle]\nheartbeat = \"percona.heartbeat\"\n",
+            &[(Bad, 11, 13, "says nothing without `throttle.replicas`", "name them")],
+        ),
         (good_and("[throttle]\nquery = \"UPDATE x SET y = 1\"\n"), &[(Bad, 11, 9, "is not a SELECT", "true")]),
         (good_and("[throttle]\nquery = \" \"\n"), &[(Bad, 11, 9, "`throttle.query` is empty", "")]),
         // Names.
@@ -184,7 +195,17 @@ fn what_is_left_out_has_the_documented_default() {
     assert_eq!(plan.dual_write, DualWrite { mode: DualWriteMode::Trigger, quiet_for: secs(600), min_writes: 100 });
     assert_eq!((plan.backfill.batch_rows, plan.backfill.workers, plan.backfill.max_rows_per_s), (1000, 1, None));
     assert_eq!((plan.backfill.batch_target, plan.backfill.pause), (Duration::from_millis(100), Duration::ZERO));
-    let throttle = Throttle { replicas: vec![], max_replica_lag: secs(5), max_active_sessions: None, query: None, max_wal_rate: None, window: None };
+    let throttle = Throttle {
+        replicas: vec![],
+        max_replica_lag: secs(5),
+        max_active_sessions: None,
+        query: None,
+        max_wal_rate: None,
+        window: None,
+        heartbeat: None,
+        max_history_list: None,
+        max_redo_fill: None,
+    };
     assert_eq!(plan.throttle, throttle);
     assert_eq!(plan.validate, Validate { passes: 2, apart: secs(4 * 3600), sample: 20 });
     assert_eq!((plan.structure.index, plan.structure.default), (Part::Auto, DefaultPart::Auto));

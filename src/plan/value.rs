@@ -62,6 +62,14 @@ pub(super) fn rate(value: &DeValue) -> Result<u64, Fault> {
     number.checked_mul(unit).filter(|rate| (1..=i64::MAX as u64).contains(rate)).ok_or_else(wrong)
 }
 
+/// A share, as `"75%"`.
+pub(super) fn percent(value: &DeValue) -> Result<u32, Fault> {
+    let help = "write a whole number from 1 to 99 and %, like \"75%\"; to have no limit, leave the key out";
+    let text = value.as_str().ok_or_else(|| wrong_type(value, "a share", help))?;
+    let number = text.strip_suffix('%').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit())).and_then(|digits| digits.parse().ok());
+    number.filter(|n| (1..=99).contains(n)).ok_or_else(|| Fault::new(format!("must be a share, not \"{}\"", shown(text)), help))
+}
+
 /// Hours of the day, as `"22:00-06:00"`.
 pub(super) fn window(value: &DeValue, time_zone: &str) -> Result<Window, Fault> {
     let help = "write two times of 24 hours, like \"22:00-06:00\"; the zone goes into `time_zone`";

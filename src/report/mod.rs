@@ -59,11 +59,11 @@ pub enum Event {
         by: String,
     },
     Resumed,
-    /// A batch was taken back and will be tried again.
     /// It is opened again, and the work goes on from what is saved.
     ConnectionLost {
         reason: String,
     },
+    /// A batch was taken back and will be tried again.
     BatchRetried {
         reason: String,
         attempt: u32,
@@ -102,11 +102,11 @@ pub enum Event {
     StageUndone {
         stage: Stage,
     },
-    /// A remark that needs no answer.
     /// A line that the command of `drop.external` wrote.
     ExternalOutput {
         line: String,
     },
+    /// A remark that needs no answer.
     Note {
         text: String,
     },

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use super::{Outcome, Stage};
 use crate::crash;
-use crate::engine::{Batch, Chunk, Compare, Engine, Fill, Filled, Guard, Place, Region, Stripe, Turn, Turned, Walked};
+use crate::engine::{Batch, Chunk, Compare, Engine, Fill, Filled, Guard, Next, Place, Region, Stripe, Turn, Turned, Walked};
 use crate::error::{Code, Error, Result, Trouble, count};
 use crate::plan::OnBadRow;
 use crate::report::Event;
@@ -211,27 +211,27 @@ impl Worker<'_> {
         let mut walked: Option<Walked> = None;
         loop {
             self.shared.ready(self.cx).await?;
-            let (turned, progress) = match self.turn(walked.as_ref()).await {
+            let turned = match self.turn(walked.as_ref()).await {
                 Err(e) if e.code() == Code::RegionTaken => {
                     walked = None;
                     continue;
                 }
                 turned => turned?,
             };
-            let (sweep, refresh) = (progress.sweep, progress.refresh);
-            self.shared.turned(progress, walked.as_ref().map(|w| w.region.id));
-            walked = match turned {
-                Turned::Region(region) => self.region(*region, sweep, refresh).await?,
-                Turned::Others => {
+            let (sweep, refresh) = (turned.progress.sweep, turned.progress.refresh);
+            self.shared.turned(turned.progress, turned.workers, walked.as_ref().map(|w| w.region.id));
+            walked = match turned.next {
+                Next::Region(region) => self.region(*region, sweep, refresh).await?,
+                Next::Others => {
                     self.cx.sleep(OTHERS).await?;
                     None
                 }
-                Turned::End => return Ok(()),
+                Next::End => return Ok(()),
             };
         }
     }
 
-    async fn turn(&self, walked: Option<&Walked>) -> Result<(Turned, Progress)> {
+    async fn turn(&self, walked: Option<&Walked>) -> Result<Turned> {
         let (r, first) = (&self.cx.resolved, self.shared.progress().is_none_or(|p| p.sweep == 0));
         // Later sweeps find little; they read the table in one go.
         let stripes = match self.shared.hot_share() {
@@ -364,7 +364,7 @@ impl Worker<'_> {
         let rows = part.rows / u64::from(part.stripes);
         self.shared.filled(region, rows, filled.rows);
         self.shared.finished(self.cx, rows, filled.took).await?;
-        if let Some(progress) = self.shared.progress() {
+        if let Some(progress) = self.shared.news() {
             self.cx.report(Event::BackfillProgress { progress }).await?;
         }
         if filled.paused { self.shared.while_paused(self.cx).await } else { Ok(()) }

@@ -14,28 +14,27 @@ const PAGE: f64 = 12.0;
 pub struct Meter {
     times: VecDeque<f64>,
     all: Histogram,
-    recent: VecDeque<(Instant, u64)>,
-    /// Where the walk stood at some moments of the last half minute, as a share of the table.
-    places: VecDeque<(Instant, f64)>,
+    /// Where the walk stood at moments of the last half minute: rows done, and the share of the table.
+    recent: VecDeque<(Instant, u64, f64)>,
     work: Work,
 }
 
 impl Meter {
     pub fn new(work: Work) -> Meter {
-        Meter { times: VecDeque::new(), all: Histogram::default(), recent: VecDeque::new(), places: VecDeque::new(), work }
+        Meter { times: VecDeque::new(), all: Histogram::default(), recent: VecDeque::new(), work }
     }
 
-    /// A batch over so many rows is through; `place` is the share of the table that is done.
-    pub fn note(&mut self, now: Instant, rows: u64, took: Duration, place: f64) {
+    /// A batch is through. `done` rows are done in all, which is the share `place` of the table.
+    pub fn note(&mut self, now: Instant, done: u64, took: Duration, place: f64) {
         self.times.push_back(took.as_secs_f64() * 1000.0);
         self.all.note(took.as_secs_f64() * 1000.0);
         if self.times.len() > KEPT {
             self.times.pop_front();
         }
-        forget_old(&mut self.recent, now);
-        forget_old(&mut self.places, now);
-        self.recent.push_back((now, rows));
-        self.places.push_back((now, place));
+        while self.recent.len() > 2 && self.recent.front().is_some_and(|(at, ..)| now - *at > SPAN) {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((now, done, place));
     }
 
     /// Milliseconds: half of the batches took at most the first, 95 of 100 at most the second.
@@ -53,15 +52,14 @@ impl Meter {
 
     /// None until two batches are through.
     pub fn rows_per_s(&self) -> Option<f64> {
-        let ((first, _), (last, _)) = (self.recent.front()?, self.recent.back()?);
-        let rows: u64 = self.recent.iter().skip(1).map(|(_, rows)| rows).sum();
-        let seconds = (*last - *first).as_secs_f64();
-        (seconds > 0.0).then(|| rows as f64 / seconds)
+        let ((t0, from, _), (t1, to, _)) = (self.recent.front()?, self.recent.back()?);
+        let seconds = (*t1 - *t0).as_secs_f64();
+        (seconds > 0.0).then(|| to.saturating_sub(*from) as f64 / seconds)
     }
 
     /// Seconds to the end of the sweep at the speed of the last half minute, by work and not by rows.
     pub fn eta_s(&self) -> Option<u64> {
-        let ((t0, from), (t1, to)) = (self.places.front()?, self.places.back()?);
+        let ((t0, _, from), (t1, _, to)) = (self.recent.front()?, self.recent.back()?);
         let done = self.work.up_to(*to) - self.work.up_to(*from);
         let seconds = (*t1 - *t0).as_secs_f64();
         (done > 0.0 && seconds > 0.2).then(|| ((self.work.up_to(1.0) - self.work.up_to(*to)).max(0.0) * seconds / done).ceil() as u64)
@@ -99,12 +97,6 @@ impl Histogram {
             sum as f64 >= wanted
         });
         place.map_or(self.max, |place| (Self::LEAST_MS * Self::STEP.powi(place as i32 + 1)).min(self.max))
-    }
-}
-
-fn forget_old<T>(list: &mut VecDeque<(Instant, T)>, now: Instant) {
-    while list.len() > 2 && list.front().is_some_and(|(at, _)| now - *at > SPAN) {
-        list.pop_front();
     }
 }
 
@@ -150,11 +142,12 @@ mod tests {
         let sample: Vec<(u32, u32)> = (0..1000).step_by(10).map(|page| (page, density(page))).collect();
         let mut meter = Meter::new(Work::new(&sample));
         let total: f64 = (0..1000).map(|page| f64::from(density(page)) + 12.0).sum::<f64>() / 1000.0;
-        let (start, mut spent) = (Instant::now(), 0.0);
+        let (start, mut spent, mut done) = (Instant::now(), 0.0, 0);
         for page in 0..1000_u32 {
             let took = Duration::from_millis(u64::from(density(page)) + 12);
             spent += took.as_secs_f64();
-            meter.note(start + Duration::from_secs_f64(spent), u64::from(density(page)), took, f64::from(page + 1) / 1000.0);
+            done += u64::from(density(page));
+            meter.note(start + Duration::from_secs_f64(spent), done, took, f64::from(page + 1) / 1000.0);
             if page >= 100 {
                 let (foreseen, real) = (meter.eta_s().unwrap() as f64, total - spent);
                 assert!((foreseen - real).abs() <= 0.2 * real + 1.0, "page {page}: {foreseen} s foreseen, {real} s left");
@@ -176,7 +169,7 @@ mod tests {
         let mut meter = Meter::new(Work::new(&[]));
         let start = Instant::now();
         for n in 0..=4 {
-            meter.note(start + Duration::from_secs(n), 100, Duration::from_secs(1), n as f64 / 10.0);
+            meter.note(start + Duration::from_secs(n), 100 * n, Duration::from_secs(1), n as f64 / 10.0);
         }
         assert_eq!((meter.rows_per_s(), meter.eta_s()), (Some(100.0), Some(6)));
         assert_eq!(meter.batch_ms(), (1000.0, 1000.0));

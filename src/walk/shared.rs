@@ -18,6 +18,8 @@ use crate::state::{Pace, Progress};
 
 /// How often the server is asked how it feels.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// How often it is told how far the walk is, at most: batches are short.
+const TELL_EVERY: Duration = Duration::from_millis(100);
 /// Fewer updates than this in a sample say nothing about their share of HOT.
 const ENOUGH_UPDATES: u64 = 500;
 
@@ -40,7 +42,13 @@ pub struct Shared {
 /// What has been measured.
 struct Seen {
     meter: Meter,
+    /// Without what the meter knows: see [`Seen::pace`].
     pace: Pace,
+    /// Workers of this run.
+    ours: u32,
+    told: Option<Instant>,
+    /// Rows that our batches were over.
+    walked: u64,
     /// Of a backfill: as the database last said, without the regions that are not done.
     progress: Option<Progress>,
     /// Rows visited and filled in regions that our workers are at.
@@ -76,6 +84,9 @@ impl Shared {
             seen: Mutex::new(Seen {
                 meter: Meter::new(Work::new(&sample)),
                 pace: Pace { workers, ..Pace::default() },
+                ours: workers,
+                walked: 0,
+                told: None,
                 progress: progress.cloned(),
                 under_way: HashMap::new(),
                 last_updates: None,
@@ -101,7 +112,7 @@ impl Shared {
     }
 
     pub fn pace(&self) -> Pace {
-        lock(&self.seen).pace.clone()
+        lock(&self.seen).pace()
     }
 
     /// What of the updates stayed on their pages, as last measured.
@@ -109,9 +120,12 @@ impl Shared {
         lock(&self.seen).pace.hot_share
     }
 
-    /// The database has said how far the walk is; a region that is done no longer counts by itself.
-    pub fn turned(&self, progress: Progress, done: Option<i64>) {
+    /// The database has said how far the walk is, and how many workers are at it; a region that is done no longer counts by
+    /// itself.
+    pub fn turned(&self, progress: Progress, workers: u32, done: Option<i64>) {
         let mut seen = lock(&self.seen);
+        seen.pace.workers = seen.ours.max(workers);
+        lock(&self.pacer).share(seen.pace.workers);
         if let Some(region) = done {
             seen.under_way.remove(&region);
         }
@@ -120,13 +134,17 @@ impl Shared {
 
     /// Where the walk stands, with what our workers have done in regions that are not finished.
     pub fn progress(&self) -> Option<Progress> {
-        let seen = lock(&self.seen);
-        let mut progress = seen.progress.clone()?;
-        let (rows, filled) = seen.under_way.values().fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
-        progress.done = (progress.done + rows).min(progress.total.max(progress.done));
-        progress.filled += filled;
-        progress.pace = seen.pace.clone();
-        Some(progress)
+        lock(&self.seen).progress()
+    }
+
+    /// The same, unless it was asked for a moment ago.
+    pub fn news(&self) -> Option<Progress> {
+        let mut seen = lock(&self.seen);
+        if seen.told.is_some_and(|at| at.elapsed() < TELL_EVERY) {
+            return None;
+        }
+        seen.told = Some(Instant::now());
+        seen.progress()
     }
 
     /// A batch of a region is through.
@@ -145,14 +163,12 @@ impl Shared {
 
     /// A batch over so many rows is done. Waits as long as the pace asks for.
     pub async fn finished(&self, cx: &Cx<'_>, rows: u64, took: Duration) -> Result<()> {
-        let place = self.progress().map_or(0.0, |p| p.done as f64 / p.total.max(1) as f64);
         {
             let mut seen = lock(&self.seen);
-            seen.meter.note(Instant::now(), rows, took, place);
-            (seen.pace.batch_ms_p50, seen.pace.batch_ms_p95) = seen.meter.batch_ms();
-            (seen.pace.batch_ms_p99, seen.pace.batch_ms_max) = seen.meter.longest_ms();
-            seen.pace.rows_per_s = seen.meter.rows_per_s().unwrap_or(seen.pace.rows_per_s);
-            seen.pace.eta_s = seen.meter.eta_s();
+            seen.walked += rows;
+            // Of a backfill, what other runs have done counts too.
+            let (done, total) = seen.progress.as_ref().map_or((seen.walked, u64::MAX), |p| (seen.done(p), p.total.max(1)));
+            seen.meter.note(Instant::now(), done, took, done as f64 / total as f64);
             seen.pace.throttled_by = None;
         }
         let owed = lock(&self.pacer).finished(rows, took);
@@ -215,7 +231,7 @@ impl Shared {
         let pace = {
             let mut seen = lock(&self.seen);
             seen.pace.throttled_by = Some(by.clone());
-            seen.progress.is_some().then(|| seen.pace.clone())
+            seen.progress.is_some().then(|| seen.pace())
         };
         if let Some(pace) = pace {
             cx.engine().save_pace(&cx.fence, &pace).await?;
@@ -245,6 +261,24 @@ impl Shared {
 }
 
 impl Seen {
+    fn pace(&self) -> Pace {
+        let ((batch_ms_p50, batch_ms_p95), (batch_ms_p99, batch_ms_max)) = (self.meter.batch_ms(), self.meter.longest_ms());
+        let rows_per_s = self.meter.rows_per_s().unwrap_or(0.0);
+        Pace { batch_ms_p50, batch_ms_p95, batch_ms_p99, batch_ms_max, rows_per_s, eta_s: self.meter.eta_s(), ..self.pace.clone() }
+    }
+
+    /// Rows that were visited, also in regions that are not finished.
+    fn done(&self, saved: &Progress) -> u64 {
+        let under_way: u64 = self.under_way.values().map(|(rows, _)| rows).sum();
+        (saved.done + under_way).min(saved.total.max(saved.done))
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        let saved = self.progress.as_ref()?;
+        let filled = saved.filled + self.under_way.values().map(|(_, filled)| filled).sum::<u64>();
+        Some(Progress { done: self.done(saved), filled, pace: self.pace(), ..saved.clone() })
+    }
+
     fn note(&mut self, now: &Pressure, wal_rate: Option<f64>) {
         self.pace.wal_rate = wal_rate;
         self.pace.lag_s = now

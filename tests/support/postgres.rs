@@ -50,7 +50,7 @@ impl Server {
         give_to_server(server.folder(), 0o755);
         let conf = format!(
             "listen_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\nfsync = off\nwal_level = replica\nshared_buffers = 16MB\n\
-             max_connections = 200\nmax_wal_size = 128MB\nautovacuum_naptime = 10s\nlogging_collector = off\n{}\n",
+             max_connections = 200\nmax_wal_size = 128MB\nautovacuum_naptime = 10s\nlogging_collector = off\nlog_line_prefix = '%m [%p] %q%d: '\n{}\n",
             server.folder().display(),
             prepare(server.folder()).join("\n")
         );

@@ -10,7 +10,7 @@ use super::chunks::next_chunk;
 use super::conn::get;
 use super::store::{fenced, from_json, json};
 use crate::crash;
-use crate::engine::{Region, Turn, Turned};
+use crate::engine::{Next, Region, Turn, Turned};
 use crate::error::{Code, Error, Result};
 use crate::resolve::Resolved;
 use crate::state::Progress;
@@ -55,7 +55,7 @@ pub async fn save_front(tx: &mut Tx<'_>, plan: &str, progress: &Progress) -> Res
     tx.execute("UPDATE sete_progress SET data = ? WHERE plan_id = ?", (json(progress)?, plan), "saving progress").await.map(|_| ())
 }
 
-pub async fn turn(tx: &mut Tx<'_>, r: &Resolved, turn: &Turn<'_>) -> Result<(Turned, Progress)> {
+pub async fn turn(tx: &mut Tx<'_>, r: &Resolved, turn: &Turn<'_>) -> Result<Turned> {
     let plan = &turn.fence.plan;
     crash::point("before a turn");
     let mark = tx.mark().await?;
@@ -78,13 +78,14 @@ pub async fn turn(tx: &mut Tx<'_>, r: &Resolved, turn: &Turn<'_>) -> Result<(Tur
     progress.at = jiff::Timestamp::now();
     progress.pace = turn.pace.cloned().unwrap_or(progress.pace);
     save_front(tx, plan, &progress).await?;
-    let turned = match region {
-        Some(region) => Turned::Region(Box::new(region)),
-        None if others(tx, plan).await? => Turned::Others,
-        None => Turned::End,
+    let workers = out(tx, plan).await?;
+    let next = match region {
+        Some(region) => Next::Region(Box::new(region)),
+        None if workers > 0 => Next::Others,
+        None => Next::End,
     };
     crash::point("after a turn");
-    Ok((turned, progress))
+    Ok(Turned { next, progress, workers })
 }
 
 async fn taken_over(tx: &mut Tx<'_>, turn: &Turn<'_>, mark: &str) -> Result<Option<Region>> {
@@ -107,8 +108,8 @@ async fn give(tx: &mut Tx<'_>, r: &Resolved, turn: &Turn<'_>, mark: &str, progre
     Ok(Some(Region { plan: plan.clone(), id, token: 1, chunk }))
 }
 
-async fn others(tx: &mut Tx<'_>, plan: &str) -> Result<bool> {
-    get::<i64>(&tx.one("SELECT COUNT(*) FROM sete_chunk WHERE plan_id = ?", (plan,), "looking for regions").await?, 0).map(|n| n > 0)
+async fn out(tx: &mut Tx<'_>, plan: &str) -> Result<u32> {
+    get(&tx.one("SELECT COUNT(*) FROM sete_chunk WHERE plan_id = ?", (plan,), "looking for regions").await?, 0)
 }
 
 fn region_of(plan: &str, row: &Row) -> Result<Region> {

@@ -305,7 +305,7 @@ impl Store for MySql {
         in_tx!(self, Settings::STATE, |tx| save_pace(&mut tx, fence, pace))
     }
 
-    async fn turn(&self, r: &Resolved, turn: &Turn<'_>) -> Result<(Turned, Progress)> {
+    async fn turn(&self, r: &Resolved, turn: &Turn<'_>) -> Result<Turned> {
         in_tx!(self, Settings::STATE, |tx| regions::turn(&mut tx, r, turn))
     }
 

@@ -3,7 +3,8 @@
 //! A trigger is one compound statement, run with the rights of who created it and with the sql_mode of that moment. Everything
 //! that can fail stands in a block whose handler swallows it: a conversion that fails leaves the other column as it is (or
 //! empty) and the row pending, and never breaks the application's statement. What the session has set otherwise and an
-//! expression depends on is set for the time of the evaluation and put back before anything is assigned.
+//! expression depends on is set for the one statement that evaluates it: a statement of the application that is killed in
+//! the middle leaves nothing behind in its session.
 //!
 //! There is no CREATE OR REPLACE on both servers, so that each variant has names of its own: the new pair is created before
 //! the old one goes. Two pairs at a time do no harm, since the second finds both columns equal.
@@ -122,13 +123,14 @@ pub fn old_side(r: &Resolved) -> Vec<&Column> {
     columns
 }
 
-/// Session variables that change what an expression gives: their type, the value that they have in our sessions, and the
-/// functions that depend on them.
-const PINNED: [(&str, &str, &str, &[&str]); 4] = [
+/// Session variables that change what an expression gives: their type, the value that they have in our sessions, whether
+/// MySQL takes them in a SET_VAR hint, and the functions that depend on them.
+const PINNED: [(&str, &str, &str, bool, &[&str]); 4] = [
     (
         "time_zone",
         "VARCHAR(64) CHARACTER SET utf8mb4",
         "'+00:00'",
+        true,
         &[
             "now",
             "current_timestamp",
@@ -144,23 +146,65 @@ const PINNED: [(&str, &str, &str, &[&str]); 4] = [
             "convert_tz",
         ],
     ),
-    ("lc_time_names", "VARCHAR(64) CHARACTER SET utf8mb4", "'en_US'", &["date_format", "monthname", "dayname", "str_to_date", "format"]),
-    ("default_week_format", "INT", "0", &["week"]),
-    ("div_precision_increment", "INT", "4", &["avg"]),
+    ("lc_time_names", "VARCHAR(64) CHARACTER SET utf8mb4", "'en_US'", false, &["date_format", "monthname", "dayname", "str_to_date", "format"]),
+    ("default_week_format", "INT", "0", false, &["week"]),
+    ("div_precision_increment", "INT", "4", true, &["avg"]),
 ];
 
 /// Those of them that matter here.
-fn pins(r: &Resolved) -> Vec<(&'static str, &'static str, &'static str)> {
-    let texts = [&r.forward.sql, &r.reverse.sql];
-    let named: Vec<String> = texts.iter().flat_map(|sql| names_in(sql)).collect();
-    let of_time = |c: &Column| type_word(&c.type_name) == "timestamp";
-    let times = r.forward.reads.iter().chain(&r.reverse.reads).filter_map(|name| actual(r, name)).chain([&r.old, &r.new]).any(of_time);
-    let matters = |name: &str, words: &[&str]| match name {
-        "time_zone" if times => true,
-        "div_precision_increment" if texts.iter().any(|sql| sql.contains('/')) => true,
-        _ => named.iter().any(|name| words.contains(&name.as_str())),
-    };
-    PINNED.iter().filter(|(name, _, _, words)| matters(name, words)).map(|(name, ty, value, _)| (*name, *ty, *value)).collect()
+#[derive(Default)]
+struct Pins {
+    /// Before and after the word SELECT: they hold for that statement alone.
+    before: String,
+    hint: String,
+    /// Name, type and value of what MySQL can only set for the session. Put back at once, and harmless in one that is killed
+    /// before: they only choose names of months, the number of a week.
+    session: Vec<(&'static str, &'static str, &'static str)>,
+}
+
+impl Pins {
+    fn of(r: &Resolved) -> Pins {
+        let texts = [&r.forward.sql, &r.reverse.sql];
+        let named: Vec<String> = texts.iter().flat_map(|sql| names_in(sql)).collect();
+        let of_time = |c: &Column| type_word(&c.type_name) == "timestamp";
+        let times = r.forward.reads.iter().chain(&r.reverse.reads).filter_map(|name| actual(r, name)).chain([&r.old, &r.new]).any(of_time);
+        let matters = |name: &str, words: &[&str]| match name {
+            "time_zone" if times => true,
+            "div_precision_increment" if texts.iter().any(|sql| sql.contains('/')) => true,
+            _ => named.iter().any(|name| words.contains(&name.as_str())),
+        };
+        let (mut pins, mut settings, mut hints) = (Pins::default(), Vec::new(), Vec::new());
+        for (name, ty, value, hintable, words) in PINNED {
+            if !matters(name, words) {
+                continue;
+            }
+            match hintable {
+                _ if r.ways.set_statement => settings.push(format!("{name} = {value}")),
+                true => hints.push(format!("SET_VAR({name} = {value})")),
+                false => pins.session.push((name, ty, value)),
+            }
+        }
+        if !settings.is_empty() {
+            pins.before = format!("SET STATEMENT {} FOR ", settings.join(", "));
+        }
+        if !hints.is_empty() {
+            pins.hint = format!("/*+ {} */ ", hints.join(" "));
+        }
+        pins
+    }
+
+    fn are_none(&self) -> bool {
+        self.before.is_empty() && self.hint.is_empty() && self.session.is_empty()
+    }
+
+    /// Gives variables their values.
+    fn set(&self, values: &[(&str, String)]) -> String {
+        if self.before.is_empty() && self.hint.is_empty() {
+            return values.iter().map(|(name, value)| format!("SET {name} = (\n{value}\n);\n")).collect();
+        }
+        let (names, values): (Vec<&str>, Vec<String>) = values.iter().map(|(name, value)| (*name, format!("(\n{value}\n)"))).unzip();
+        format!("{}SELECT {}{} INTO {};\n", self.before, self.hint, values.join(", "), names.join(", "))
+    }
 }
 
 /// A block that puts an expression's value into `sete_f` or `sete_r`, NULL where it fails, and then `sete_ok` is false.
@@ -174,7 +218,7 @@ fn evaluate(r: &Resolved, to: Side) -> String {
         // A warning is what a strict mode makes an error of elsewhere: cut, rounded out of range, not a number.
         out += &format!("DECLARE EXIT HANDLER FOR SQLEXCEPTION, SQLWARNING BEGIN SET {variable} = NULL; SET sete_ok = FALSE; END;\n");
     }
-    out += &format!("SET {variable} = (\n{}\n);\n", expression(r, conversion, "NEW."));
+    out += &Pins::of(r).set(&[(variable, expression(r, conversion, "NEW."))]);
     if type_word(&target.type_name) == "json" && !conversion.safe {
         // MariaDB's JSON is a text with a CHECK, which would refuse the row.
         out += &format!("IF NOT JSON_VALID({variable}) THEN SET {variable} = NULL; SET sete_ok = FALSE; END IF;\n");
@@ -193,11 +237,12 @@ fn unless_ours(r: &Resolved, only: Option<&str>, statements: &str) -> String {
 fn computed(r: &Resolved, event: Event, or_if: &str, compute: &str, assign: &str) -> String {
     let mut declared = format!(
         "DECLARE sete_f {};\nDECLARE sete_r {};\nDECLARE sete_ok BOOLEAN DEFAULT TRUE;\nDECLARE sete_set, sete_wrote TINYINT DEFAULT 0;\n\
-         DECLARE sete_old_changed, sete_new_changed BOOLEAN DEFAULT FALSE;\n",
+         DECLARE sete_old_changed, sete_new_changed, sete_differ BOOLEAN DEFAULT FALSE;\n",
         r.new.type_name, r.old.type_name
     );
     let (mut pin, mut unpin) = (String::new(), String::new());
-    for (name, ty, value) in pins(r) {
+    let pins = Pins::of(r);
+    for (name, ty, value) in &pins.session {
         declared += &format!("DECLARE sete_{name} {ty} DEFAULT @@SESSION.{name};\n");
         pin += &format!("SET SESSION {name} = {value};\n");
         unpin += &format!("SET SESSION {name} = sete_{name};\n");
@@ -210,7 +255,7 @@ fn computed(r: &Resolved, event: Event, or_if: &str, compute: &str, assign: &str
         "BEGIN\n{declared}{pin}BEGIN\nDECLARE EXIT HANDLER FOR SQLEXCEPTION SET sete_set = 0;\n{changes}{compute}END;\n{unpin}{assign}END;\n"
     );
     // Two moments of a TIMESTAMP may look alike in the session's own time zone: then only the inner look tells.
-    let first = (event == Event::Update && pin.is_empty()).then(|| format!("{or_if}{}\n OR {}", old_changed(r), changed(&r.new)));
+    let first = (event == Event::Update && pins.are_none()).then(|| format!("{or_if}{}\n OR {}", old_changed(r), changed(&r.new)));
     unless_ours(r, first.as_deref(), &block)
 }
 
@@ -224,7 +269,7 @@ fn old_changed(r: &Resolved) -> String {
 
 /// Sets both flags in an UPDATE.
 fn changes(r: &Resolved) -> String {
-    format!("SET sete_old_changed = {};\nSET sete_new_changed = {};\n", old_changed(r), changed(&r.new))
+    Pins::of(r).set(&[("sete_old_changed", old_changed(r)), ("sete_new_changed", changed(&r.new))])
 }
 
 /// Who wins: the changed side; both changed, the new one unless it is empty; on INSERT a new column that is not empty.
@@ -235,10 +280,11 @@ fn sync_body(r: &Resolved, home: &str, event: Event, watch: bool) -> String {
         Event::Update => format!("({new} IS NULL AND (sete_old_changed OR NOT sete_new_changed)) OR (sete_old_changed AND NOT sete_new_changed)"),
     };
     let compute = format!(
-        "{forward}IF {forwards} THEN\nSET sete_set = 1;\nELSEIF {differs} THEN\n{reverse}IF sete_ok THEN SET sete_set = 2; END IF;\nEND IF;\n",
+        "{forward}IF {forwards} THEN\nSET sete_set = 1;\nELSE\n{look}IF sete_differ THEN\n{reverse}IF sete_ok THEN SET sete_set = 2; END IF;\nEND IF;\n\
+         END IF;\n",
         forward = evaluate(r, Side::New),
         reverse = evaluate(r, Side::Old),
-        differs = differ("sete_f", &new, &r.new),
+        look = Pins::of(r).set(&[("sete_differ", differ("sete_f", &new, &r.new))]),
     );
     // A NULL that the old column can't hold stays out of it: the statement must not fail by our doing.
     let keeps = if r.old.not_null { " AND sete_r IS NOT NULL" } else { "" };
@@ -255,13 +301,13 @@ fn observer_body(r: &Resolved, home: &str, event: Event) -> String {
         Event::Insert => (format!("{new} IS NULL"), format!("{old} IS NULL")),
         Event::Update => ("sete_old_changed AND NOT sete_new_changed".to_string(), "sete_new_changed AND NOT sete_old_changed".to_string()),
     };
+    let apart = format!("({new} IS NULL AND sete_f IS NOT NULL) OR ({} AND {})", differ(&new, "sete_f", &r.new), differ(&old, "sete_r", &r.old));
     let compute = format!(
-        "{forward}{reverse}IF ({new} IS NULL AND sete_f IS NOT NULL) OR ({new_differs} AND {old_differs}) THEN\n\
+        "{forward}{reverse}{look}IF sete_differ THEN\n\
          SET sete_wrote = CASE WHEN {by_old} THEN 1 WHEN {by_new} THEN 2 ELSE 3 END;\nELSE\nSET sete_wrote = 4;\nEND IF;\n",
         forward = evaluate(r, Side::New),
         reverse = evaluate(r, Side::Old),
-        new_differs = differ(&new, "sete_f", &r.new),
-        old_differs = differ(&old, "sete_r", &r.old),
+        look = Pins::of(r).set(&[("sete_differ", apart)]),
     );
     let both = format!("{} and {}, unequal", r.old.name, r.new.name);
     let wrote = format!("ELT(sete_wrote, {}, {}, {})", literal(&r.old.name), literal(&r.new.name), literal(&both));

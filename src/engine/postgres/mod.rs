@@ -46,6 +46,8 @@ struct Open {
     session: Session,
     statements: HashMap<String, Statement>,
     version: u32,
+    /// A transaction was begun and, as far as we know, has not ended.
+    in_transaction: bool,
 }
 
 /// A client that was frozen in the middle of a transaction holds row locks no longer than this. Shorter than the wait for the
@@ -74,6 +76,8 @@ impl Settings {
 /// An open transaction. It ends with [`Tx::end`]; one that is dropped is rolled back before the session's next use.
 pub struct Tx<'a> {
     open: MutexGuard<'a, Option<Open>>,
+    /// The one before it was dropped.
+    left_open: bool,
 }
 
 impl Engine for Postgres {
@@ -95,7 +99,7 @@ impl Postgres {
             let session = self.connector.connect().await?;
             let row = session.client().query_one("SELECT current_setting('server_version_num')::int", &[]).await;
             let version: i32 = row.map_err(|e| database_error("reading the server's version", e))?.get(0);
-            *guard = Some(Open { session, statements: HashMap::new(), version: version.unsigned_abs() });
+            *guard = Some(Open { session, statements: HashMap::new(), version: version.unsigned_abs(), in_transaction: false });
         }
         Ok(guard)
     }
@@ -131,7 +135,9 @@ impl Postgres {
 
     /// The session, in which a transaction is to be begun by [`Tx::begin_sql`].
     async fn tx(&self) -> Result<Tx<'_>> {
-        Ok(Tx { open: self.open().await? })
+        let mut open = self.open().await?;
+        let left_open = open.as_mut().is_some_and(|open| std::mem::replace(&mut open.in_transaction, true));
+        Ok(Tx { open, left_open })
     }
 
     /// Prepares statements for this session, once. Under limits, since preparing looks at the table.
@@ -188,8 +194,10 @@ impl Tx<'_> {
     /// What begins a transaction with all its limits. A transaction that was left open is taken back first.
     fn begin_sql(&self, settings: Settings, search_path: &str) -> String {
         let mut sql = format!(
-            "ROLLBACK; BEGIN{}; SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {}; \
+            "{}BEGIN{}; SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {}; \
              SET LOCAL row_security = off; SET LOCAL search_path = {search_path}; SET LOCAL synchronous_commit = {}",
+            // Only then: a ROLLBACK of nothing is a warning in the server's log.
+            if self.left_open { "ROLLBACK; " } else { "" },
             if settings.read_only { " READ ONLY" } else { "" },
             ms(settings.lock_timeout),
             ms(settings.statement_timeout),
@@ -239,19 +247,34 @@ impl Tx<'_> {
     }
 
     /// Commits what went well, takes back what did not.
-    async fn end<T>(self, result: Result<T>) -> Result<T> {
+    async fn end<T>(mut self, result: Result<T>) -> Result<T> {
         match result {
-            Ok(value) => self.batch("COMMIT", "committing").await.map(|()| value),
+            Ok(value) => {
+                self.batch("COMMIT", "committing").await?;
+                self.ended();
+                Ok(value)
+            }
             Err(error) => self.take_back().await.and(Err(error)),
         }
     }
 
     /// Rolls back. A lost connection rolls back by itself.
-    async fn take_back(self) -> Result<()> {
+    async fn take_back(mut self) -> Result<()> {
         if self.session()?.is_closed() {
-            Ok(())
-        } else {
-            self.batch("ROLLBACK", "rolling back").await.or_else(|e| if e.code() == Code::ConnectionLost { Ok(()) } else { Err(e) })
+            return Ok(());
+        }
+        match self.batch("ROLLBACK", "rolling back").await {
+            Ok(()) => self.ended(),
+            Err(e) if e.code() == Code::ConnectionLost => {}
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+
+    /// The server has answered the statement that ends the transaction.
+    fn ended(&mut self) {
+        if let Some(open) = self.open.as_mut() {
+            open.in_transaction = false;
         }
     }
 }

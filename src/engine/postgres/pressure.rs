@@ -64,6 +64,7 @@ async fn pressure(tx: &Tx<'_>, plan: &Plan, r: &Resolved) -> Result<Pressure> {
         updates: Some(updates),
         horizon: horizon(tx).await?,
         query,
+        ..Pressure::default()
     })
 }
 

@@ -13,7 +13,7 @@ use super::rows::{next_chunk, was_rewritten};
 use super::store::{FENCE, from_json, held, json};
 use super::{Postgres, Settings, Tx};
 use crate::crash;
-use crate::engine::{Region, Turn, Turned};
+use crate::engine::{Next, Region, Turn, Turned};
 use crate::error::{Code, Error, Result};
 use crate::resolve::Resolved;
 use crate::state::Progress;
@@ -57,7 +57,7 @@ fn taken(region: &Region) -> Error {
     Error::new(Code::RegionTaken, format!("region {} of plan {} was taken over (our token was {})", region.id, region.plan, region.token))
 }
 
-pub async fn turn(postgres: &Postgres, r: &Resolved, turn: &Turn<'_>) -> Result<(Turned, Progress)> {
+pub async fn turn(postgres: &Postgres, r: &Resolved, turn: &Turn<'_>) -> Result<Turned> {
     postgres.prepared(&r.table, &[FENCE, FRONT, DONE, TAKE_OVER, GIVE, SAVE, OUT]).await?;
     let tx = postgres.tx().await?;
     let settings = Settings { lazy_commit: true, ..Settings::STATE };
@@ -69,7 +69,7 @@ pub async fn turn(postgres: &Postgres, r: &Resolved, turn: &Turn<'_>) -> Result<
     turned
 }
 
-async fn one_turn(tx: &Tx<'_>, r: &Resolved, turn: &Turn<'_>, begin: &str) -> Result<(Turned, Progress)> {
+async fn one_turn(tx: &Tx<'_>, r: &Resolved, turn: &Turn<'_>, begin: &str) -> Result<Turned> {
     let plan = &turn.fence.plan;
     let ttl = turn.ttl.as_secs_f64();
     let region = turn.walked.map(|w| &w.region);
@@ -107,18 +107,20 @@ async fn one_turn(tx: &Tx<'_>, r: &Resolved, turn: &Turn<'_>, begin: &str) -> Re
     }
     progress.at = SystemTime::now().try_into().unwrap_or(progress.at);
     progress.pace = turn.pace.cloned().unwrap_or(progress.pace);
-    tx.execute_kept(SAVE, &[plan, &json(&progress)?], "saving progress").await?;
-    let turned = match given.first() {
-        Some(row) => Turned::Region(Box::new(region_of(plan, row)?)),
-        None if out(tx, plan).await? => Turned::Others,
-        None => Turned::End,
+    let saved: [&(dyn ToSql + Sync); 2] = [plan, &json(&progress)?];
+    let (saved, out) = tokio::join!(
+        biased;
+        tx.execute_kept(SAVE, &saved, "saving progress"),
+        tx.query_kept(OUT, &saved[..1], "looking for regions")
+    );
+    saved?;
+    let workers = out?.first().map_or(0, |row| u32::try_from(row.get::<_, i64>(0)).unwrap_or(u32::MAX));
+    let next = match given.first() {
+        Some(row) => Next::Region(Box::new(region_of(plan, row)?)),
+        None if workers > 0 => Next::Others,
+        None => Next::End,
     };
-    Ok((turned, progress))
-}
-
-async fn out(tx: &Tx<'_>, plan: &String) -> Result<bool> {
-    let rows = tx.query_kept(OUT, &[plan], "looking for regions").await?;
-    Ok(rows.first().is_some_and(|row| row.get::<_, i64>(0) > 0))
+    Ok(Turned { next, progress, workers })
 }
 
 fn region_of(plan: &str, row: &Row) -> Result<Region> {

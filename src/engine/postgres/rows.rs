@@ -371,7 +371,7 @@ async fn fill(tx: &Tx<'_>, begin: &str, sql: &str, bounds: &Bounds, fence: &Fenc
 
 /// All of a transaction sent in one go and answered in one go. A worker that has lost its region finds no row to write; after
 /// a statement that fails, COMMIT takes all back.
-async fn fill_in_region(tx: Tx<'_>, begin: &str, sql: &str, bounds: &Bounds, region: &Region) -> Result<(u64, bool)> {
+async fn fill_in_region(mut tx: Tx<'_>, begin: &str, sql: &str, bounds: &Bounds, region: &Region) -> Result<(u64, bool)> {
     let of: [&(dyn ToSql + Sync); 2] = [&region.id, &region.token];
     let mut params = bounds.refs();
     params.extend(of);
@@ -383,6 +383,9 @@ async fn fill_in_region(tx: Tx<'_>, begin: &str, sql: &str, bounds: &Bounds, reg
         tx.query_kept(sql, &params, "filling a batch"),
         tx.batch("COMMIT", "committing")
     );
+    if committed.is_ok() {
+        tx.ended();
+    }
     begun?;
     let paused = regions::region_held(&held?, region)?;
     let rows = filled?.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs());

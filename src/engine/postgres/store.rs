@@ -361,7 +361,7 @@ impl Store for Postgres {
             .await
     }
 
-    async fn turn(&self, r: &Resolved, turn: &Turn<'_>) -> Result<(Turned, Progress)> {
+    async fn turn(&self, r: &Resolved, turn: &Turn<'_>) -> Result<Turned> {
         regions::turn(self, r, turn).await
     }
 

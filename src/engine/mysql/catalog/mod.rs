@@ -95,6 +95,7 @@ pub async fn read(session: &mut Session, plan: &Plan, mapping: &Mapping, origin:
             relaxed: if free && !null_instantly { default::harmless(&old.type_name, mariadb) } else { None },
             goes_before: goes_before(table, &indexes, old_name),
             in_place: if mariadb { "NOCOPY" } else { "INPLACE" },
+            set_statement: mariadb,
         };
     }
     // By the name that it has now, since what reads a column here reads it by name.

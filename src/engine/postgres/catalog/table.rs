@@ -115,7 +115,7 @@ pub(super) async fn read(reader: &Reader<'_>, found: &Found) -> Result<Table> {
         rebuilds: Vec::new(),
         new_default: None,
         sequence: None,
-        ways: Ways { not_null_by_check: true, null_instantly: true, relaxed: None, goes_before: Vec::new(), in_place: "" },
+        ways: Ways { not_null_by_check: true, null_instantly: true, relaxed: None, goes_before: Vec::new(), in_place: "", set_statement: false },
         innodb: None,
         name: name.clone(),
     })
