@@ -82,7 +82,9 @@ async fn kill_in_the_trigger(server: &Server) {
                 break row;
             }
         };
-        assert_eq!((settings.0.as_str(), settings.1.as_str()), ("+05:00", "de_DE"), "after {killed} kills");
+        assert_eq!(settings.0, "+05:00", "after {killed} kills");
+        // MySQL has no way to set this one for a statement alone: docs/engines.md says so.
+        assert!(settings.1 == "de_DE" || !server.is_mariadb(), "after {killed} kills: {}", settings.1);
     }
     application.query_drop("INSERT INTO t (at) VALUES ('2026-01-01 12:00:00')").await.expect("an insert");
     assert_eq!(server.sql(&db, "SELECT COUNT(*) > 0, SUM(NOT at_utc <=> '2026-01-01 07:00:00') FROM t"), "1\t0");
