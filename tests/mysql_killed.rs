@@ -48,6 +48,26 @@ fn until(server: &Server, db: &str, condition: &str) {
     support::until(condition, || server.sql(db, &format!("SELECT COALESCE(({condition}), 0)")) == "1");
 }
 
+/// Then no write of the application goes through, so that it must be said before anybody looks for it elsewhere.
+#[test]
+fn the_account_of_the_triggers_is_dropped() {
+    each(|server| {
+        let (db, url) = server.fresh_db();
+        let account = format!("run_{db}@'%'");
+        server.sql(&db, &format!("CREATE TABLE t (id INT PRIMARY KEY, v INT); CREATE USER {account}; GRANT ALL ON *.* TO {account}"));
+        let plan = retype("p", "t", "v", "w", "bigint", "");
+        Sete::new(&url.replace("root@", &format!("run_{db}@")), &plan).through("dual_write");
+        server.sql(&db, &format!("DROP USER {account}"));
+        assert!(String::from_utf8_lossy(&server.client(&db, "INSERT INTO t (id, v) VALUES (1, 1)").stderr).contains("1449"));
+        let sete = Sete::new(&url, &plan);
+        let out = sete.fails("step", &[], 3, "E132");
+        assert!(out.text().contains(&format!("run as 'run_{db}'@'%', an account that does not exist")), "{}", out.text());
+        server.sql(&db, &format!("CREATE USER {account}; GRANT ALL ON {db}.* TO {account}; INSERT INTO t (id, v) VALUES (1, 1)"));
+        sete.through("validate");
+        assert_eq!(server.sql(&db, "SELECT w FROM t"), "1");
+    });
+}
+
 /// The conversion needs UTC; the application's session has a time zone of its own, and keeps it whatever becomes of its statement.
 #[test]
 fn a_statement_that_is_killed_in_the_trigger_leaves_its_session_as_it_was() {

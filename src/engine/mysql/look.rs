@@ -2,10 +2,10 @@
 
 use super::conn::{SQL_MODE, Session, get};
 use super::definition::Definition;
-use super::sql::{ident, names_in};
+use super::sql::{ident, literal, names_in};
 use super::sync::Watcher;
 use crate::engine::{Ddl, Side, StatementRead};
-use crate::error::{Blocker, Result, Trouble};
+use crate::error::{Blocker, Code, Error, Result, Trouble};
 use crate::resolve::{ConstraintSpec, Resolved, Rule};
 
 /// A trigger of the table, as the server has it.
@@ -16,6 +16,8 @@ pub struct Trigger {
     sql_mode: String,
     timing: String,
     event: String,
+    /// The account that it runs as: `name@host`, without quotes.
+    definer: String,
 }
 
 /// A column's definition as the server has it now.
@@ -60,13 +62,37 @@ async fn constraint_is_there(session: &mut Session, r: &Resolved, spec: &Constra
 
 pub async fn triggers(session: &mut Session, r: &Resolved) -> Result<Vec<Trigger>> {
     let (schema, table) = place(r);
-    let query = "SELECT TRIGGER_NAME, ACTION_STATEMENT, SQL_MODE, ACTION_TIMING, EVENT_MANIPULATION FROM information_schema.TRIGGERS \
+    let query = "SELECT TRIGGER_NAME, ACTION_STATEMENT, SQL_MODE, ACTION_TIMING, EVENT_MANIPULATION, DEFINER FROM information_schema.TRIGGERS \
                  WHERE EVENT_OBJECT_SCHEMA = ? AND EVENT_OBJECT_TABLE = ? ORDER BY EVENT_MANIPULATION, ACTION_TIMING, ACTION_ORDER";
     let rows = session.query(query, (schema, table), "looking at the triggers").await?;
     rows.iter()
-        .map(|row| Ok(Trigger { name: get(row, 0)?, body: get(row, 1)?, sql_mode: get(row, 2)?, timing: get(row, 3)?, event: get(row, 4)? }))
+        .map(|row| {
+            let [name, body, sql_mode, timing, event, definer] = [0, 1, 2, 3, 4, 5].map(|n| get(row, n));
+            Ok(Trigger { name: name?, body: body?, sql_mode: sql_mode?, timing: timing?, event: event?, definer: definer? })
+        })
         .collect()
 }
+
+/// Without its account no trigger runs, and no write of the application either (error 1449). Who may not look at other
+/// accounts is not told.
+async fn definer_is_there(session: &mut Session, r: &Resolved, trigger: &Trigger) -> Result<()> {
+    let Some((name, host)) = trigger.definer.rsplit_once('@') else { return Ok(()) };
+    let account = format!("{}@{}", literal(name), literal(host));
+    match session.query(&format!("SHOW GRANTS FOR {account}"), (), "looking at the account of a trigger").await {
+        Err(Error::Database { sqlstate: Some(number), .. }) if number == NO_SUCH_ACCOUNT => {
+            let message = format!(
+                "the sync triggers on {} run as {account}, an account that does not exist: every write to the table fails with error 1449. \
+                 Create it again, with the rights of docs/privileges.md",
+                r.table
+            );
+            Err(Error::new(Code::SyncBroken, message))
+        }
+        Err(e) if e.trouble() != Trouble::Rights => Err(e),
+        _ => Ok(()),
+    }
+}
+
+const NO_SUCH_ACCOUNT: &str = "1141";
 
 /// Both triggers are there exactly as we make them, with nothing of ours beside them.
 pub async fn stands(session: &mut Session, home: &str, r: &Resolved, watcher: Watcher) -> Result<bool> {
@@ -78,6 +104,7 @@ pub async fn stands(session: &mut Session, home: &str, r: &Resolved, watcher: Wa
     for ((name, body), event) in names.iter().zip(&bodies).zip(["INSERT", "UPDATE"]) {
         let ours = |t: &&Trigger| t.name == *name && t.timing == watcher.timing() && t.event == event && same_mode(&t.sql_mode);
         let Some(trigger) = found.iter().find(ours) else { return Ok(false) };
+        definer_is_there(session, r, trigger).await?;
         if trigger.body.trim() != body.trim() && !original(session, r, name).await?.trim_end().ends_with(body.trim_end()) {
             return Ok(false);
         }
