@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support;
 use crate::support::mysql::{Server, each, each_kind, retype};
 use crate::support::sete::{Sete, finish};
 use crate::support::trials::{goes_on_at_once, is_done_after_the_server_came_back, kill_at_random_moments, one_of_two_runs};
+use crate::support::{self, signal};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 use rand::RngExt;
@@ -203,6 +203,36 @@ fn a_server_that_crashes_and_comes_back_costs_nothing() {
             is_done_after_the_server_came_back(&sete, run);
             filled_once(&server, &db);
         }
+    });
+}
+
+#[test]
+fn a_frozen_runner_that_was_taken_over_writes_nothing_more() {
+    each(|server| {
+        let (db, sete) = orders(server, 2000, "batch_rows = 10\nmax_rows_per_s = 200");
+        let frozen = sete.start("step", &["--through", "backfill"]);
+        until(server, &db, BEGUN);
+        signal("-STOP", &frozen);
+        // It may be frozen in the middle of a transaction, whose locks the server takes from it after some seconds.
+        until(
+            server,
+            &db,
+            "SELECT COUNT(*) = 0 FROM information_schema.innodb_trx t JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE() AND t.trx_mysql_thread_id <> CONNECTION_ID()",
+        );
+        // Its sessions are there, so its lease and its region's have to end first. Made to end now instead of in 30 s.
+        server.sql(&db, "UPDATE sete_lease SET until = '2000-01-01'; UPDATE sete_chunk SET until = '2000-01-01'");
+        let other = Sete::new(&sete.url, &plan("[backfill]\nuser_triggers = \"fire\""));
+        other.through("backfill");
+        let all = || {
+            ["orders", "filled", "sete_stage", "sete_progress", "sete_chunk", "sete_lease", "sete_event", "sete_plan"]
+                .map(|table| server.sql(&db, &format!("SELECT * FROM {table}")))
+        };
+        let before = all();
+        signal("-CONT", &frozen);
+        let out = finish(frozen);
+        assert!(out.code == 7 && out.stderr.contains("E602"), "{}: {}", out.code, out.text());
+        assert_eq!(all(), before, "the late runner wrote");
+        filled_once(server, &db);
     });
 }
 
