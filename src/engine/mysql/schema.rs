@@ -69,7 +69,9 @@ impl Schema for MySql {
         let done = self.act(&mut session, r, ddl).await;
         crash::point("after sending an action");
         let took = began.elapsed();
-        done.map_err(|e| not_got(e, r, ddl, timeout, took))?;
+        if let Err(e) = done {
+            return Err(self.not_got(e, r, ddl, timeout, took).await);
+        }
         // Of a change in the catalog nearly all is the wait for its lock.
         let waited = render::cost(r, ddl).class == CostClass::Catalog;
         Ok(if waited { Applied { wait: took, hold: Duration::ZERO } } else { Applied { wait: Duration::ZERO, hold: took } })
@@ -102,24 +104,27 @@ fn refused_is_an_answer(probe: Result<Probe>) -> Result<Probe> {
     }
 }
 
-/// A refused lock, in the door's words; a build that lost its work to it says how much.
-fn not_got(error: Error, r: &Resolved, ddl: &Ddl, timeout: Duration, took: Duration) -> Error {
-    let long = render::cost(r, ddl).class != CostClass::Catalog && took > Duration::from_secs(u64::from(METADATA_WAIT) + 1);
-    match error.trouble() {
-        Trouble::LockTimeout if long => Error::new(
-            Code::BuildLost,
-            format!(
-                "{:.0} s of work on {} were lost: a transaction that began meanwhile held the table when the lock was needed again at the end",
-                took.as_secs_f64(),
-                r.table
-            ),
-        ),
-        Trouble::LockTimeout | Trouble::Deadlock => Error::LockNotGot { relation: r.table.to_string(), patience: timeout, blocker: None },
-        _ => error,
-    }
-}
-
 impl MySql {
+    /// A refused lock, in the door's words; a build that lost its work to it says how much, and to whom.
+    async fn not_got(&self, error: Error, r: &Resolved, ddl: &Ddl, timeout: Duration, took: Duration) -> Error {
+        let long = render::cost(r, ddl).class != CostClass::Catalog && took > Duration::from_secs(u64::from(METADATA_WAIT) + 1);
+        match error.trouble() {
+            Trouble::LockTimeout if long => {
+                let holder = match self.blockers(r, ddl).await {
+                    Ok(found) => found.first().map_or("it had gone when we looked".into(), Blocker::to_string),
+                    Err(e) => format!("when we looked for it: {e}"),
+                };
+                let work = format!("{:.0} s of work on {} were lost", took.as_secs_f64(), r.table);
+                Error::new(
+                    Code::BuildLost,
+                    format!("{work}: a transaction that began meanwhile held the table when the lock was needed again at the end ({holder})"),
+                )
+            }
+            Trouble::LockTimeout | Trouble::Deadlock => Error::LockNotGot { relation: r.table.to_string(), patience: timeout, blocker: None },
+            _ => error,
+        }
+    }
+
     async fn check_fence(&self, fence: &Fence) -> Result<()> {
         let mut tx = self.begin(Settings::STATE).await?;
         let fenced = store::fenced(&mut tx, fence).await;
