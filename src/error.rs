@@ -84,7 +84,7 @@ codes! {
     StillRead "E129" BLOCKED "statements still read the old column" "Deploy the version that doesn't, then run again.";
     InsertNeedsOld "E130" BLOCKED "an insert without the old column still fails" "Drop the constraint that the message names, or give it a condition that allows NULL.";
     ServerTooOld "E131" BLOCKED "the server version is not supported" "PostgreSQL 13 to 18, MySQL 8.0.29 to 9.x and MariaDB 10.6 to 11.x are.";
-    SyncBroken "E132" BLOCKED "the sync trigger is missing, disabled or changed" "Run `sete back` to before dual_write and step again; rows written meanwhile are found by the backfill and validate.";
+    SyncBroken "E132" BLOCKED "the sync trigger is missing, disabled or changed, or (MySQL, MariaDB) its account does not exist" "Run `sete back` to before dual_write and step again; rows written meanwhile are found by the backfill and validate.";
     SwapBlocked "E133" BLOCKED "the names can't be swapped" "Redefine what is listed, or use read_switch.mode = \"app\".";
     NotOnline "E134" BLOCKED "the server can't do it without copying or locking the table" "Nothing was changed. The server's message says what is in the way; docs/engines.md says what each server can do.";
     ServerChanged "E135" BLOCKED "the connection leads to another server than before" "A proxy or a failover has moved it. Look which server is the primary, then run again.";

@@ -100,7 +100,12 @@ pub fn held_by(limits: &Throttle, seen: &Pressure, wal_rate: Option<f64>, now: T
     }
     if let Some(max) = limits.max_history_list {
         match seen.history_list {
-            None => return Some("the history list, whose length is unknown: it takes the privilege PROCESS".to_string()),
+            None => {
+                return Some(
+                    "the history list, whose length is unknown: it takes the privilege PROCESS, and on MySQL the metric trx_rseg_history_len"
+                        .to_string(),
+                );
+            }
             Some(length) if length > u64::from(max) => return Some(format!("{length} transactions in the history list, more than {max}")),
             Some(_) => {}
         }

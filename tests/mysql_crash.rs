@@ -1,8 +1,9 @@
 //! Law 4 on MySQL and MariaDB: killed at every named crash point, one after the other, a story ends like one that nobody disturbed.
 #![cfg(feature = "crash-points")]
 
-use crate::support::mysql::{Server, retype, shared};
-use crate::support::sete::{STAGES, Sete};
+use crate::support::mysql::{Server, each, retype, shared};
+use crate::support::sete::{STAGES, Sete, finish};
+use crate::support::until;
 
 const ORDERS: &str = "
 CREATE TABLE orders (id BIGINT AUTO_INCREMENT PRIMARY KEY, status VARCHAR(20) NOT NULL DEFAULT 'new', note VARCHAR(40), KEY orders_status_idx (status));
@@ -95,4 +96,60 @@ fn tell(server: &Server, mode: &str) {
         }
     }
     assert!(died > if mode == "swap" { 20 } else { 60 }, "only {died} kills");
+}
+
+/// What a server that crashed between two statements of the swap comes back with: no sync, and the names one way or the other.
+/// The application goes on meanwhile.
+#[test]
+fn a_swap_that_the_servers_crash_cut_short_is_put_right() {
+    each(|server| {
+        for exchanged in [false, true] {
+            let (db, sete) = new(server, "swap");
+            sete.through("validate");
+            let out = sete.play(false, "read_switch", &[("SETE_CRASH_AT", "after remembering swapping of read_switch")]);
+            assert_eq!(out.code, -1, "{}", out.text());
+            let triggers = server.sql(&db, "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = DATABASE()");
+            triggers.lines().for_each(|name| drop(server.sql(&db, &format!("DROP TRIGGER `{name}`"))));
+            if exchanged {
+                server.sql(&db, "ALTER TABLE orders RENAME COLUMN status TO status_v2, RENAME COLUMN status_v2 TO status, ALGORITHM=INSTANT");
+            }
+            server.sql(&db, "UPDATE orders SET status = 'shipped' WHERE id <= 50; INSERT INTO orders (status, note) VALUES ('paid', 'meanwhile')");
+            assert_eq!(sete.run("gate", &["--for", "write-new"]).code, 4);
+            // Killed before the rows are put right, it begins with them.
+            let out = sete.play(false, "read_switch", &[("SETE_CRASH_AT", "before putting right what was written without the sync")]);
+            assert_eq!(out.code, -1, "{}", out.text());
+            let out = sete.through("read_switch");
+            assert!(out.text().contains("repaired"), "{}", out.text());
+            let seen = "SELECT COUNT(*), SUM(status = status_v2), SUM(status = 'shipped' AND id <= 50), SUM(note <=> 'meanwhile' AND status = 'paid') FROM orders";
+            assert_eq!(server.sql(&db, seen), "207\t207\t50\t1", "exchanged: {exchanged}");
+            let now = "SELECT data_type FROM information_schema.columns WHERE table_schema = DATABASE() AND column_name = 'status'";
+            assert_eq!(server.sql(&db, now), "enum");
+            sete.ok("validate", &[]);
+            sete.ok("back", &[]);
+            assert_eq!(server.sql(&db, now), "varchar");
+        }
+    });
+}
+
+/// The server may carry on with what a killed runner has sent: a second swap must not undo the first.
+#[test]
+fn a_swap_that_waits_for_the_table_and_is_killed_is_done_once() {
+    each(|server| {
+        let (db, sete) = new(server, "swap");
+        sete.through("validate");
+        std::thread::scope(|scope| {
+            scope.spawn(|| server.client(&db, "LOCK TABLES orders READ; SELECT SLEEP(4)"));
+            let waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state LIKE 'Waiting for table metadata lock%'";
+            let mut first = sete.start("step", &["--through", "read_switch"]);
+            until("the swap waits for the table", || server.sql(&db, waits) == "1");
+            first.kill().expect("SIGKILL is sent");
+            drop(finish(first));
+            let out = sete.through("read_switch");
+            assert_eq!(out.code, 0, "{}", out.text());
+        });
+        server.sql(&db, "UPDATE orders SET status = 'shipped' WHERE id <= 50");
+        assert_eq!(server.sql(&db, "SELECT COUNT(*), SUM(status = status_v2), SUM(status = 'shipped' AND id <= 50) FROM orders"), "206\t206\t50");
+        let column = "SELECT data_type FROM information_schema.columns WHERE table_schema = DATABASE() AND column_name = 'status'";
+        assert_eq!(server.sql(&db, column), "enum");
+    });
 }

@@ -8,7 +8,7 @@ pub mod backfill;
 mod drop;
 mod dual_write;
 mod expand;
-mod read_switch;
+pub mod read_switch;
 mod stop_writes;
 pub mod validate;
 

@@ -1,5 +1,6 @@
 //! The SQL of each action, and what it costs. Pure: `sete plan` shows it, `sete step` sends it.
 
+use super::FROZEN;
 use super::conn::SQL_MODE;
 use super::definition::Definition;
 use super::sql::{ident, qualified};
@@ -74,7 +75,7 @@ pub fn render(home: &str, r: &Resolved, ddl: &Ddl) -> Vec<String> {
         Ddl::DropNotNull(side) => vec![drop_not_null(r, *side)],
         Ddl::Statement(text) => vec![text.clone()],
         Ddl::Analyze => vec![format!("ANALYZE TABLE {table}")],
-        Ddl::SwapNames { .. } => swap(home, r),
+        Ddl::SwapNames { .. } => under_lock(r, swap(home, r)),
         Ddl::MoveDefault => move_default(r, &r.new, r.default.as_deref()),
         Ddl::MoveDefaultBack => match &r.default {
             Some(_) => vec![modify(r, &r.new, &Change { not_null: None, default: Some(None) }, "INSTANT")],
@@ -83,12 +84,17 @@ pub fn render(home: &str, r: &Resolved, ddl: &Ddl) -> Vec<String> {
     }
 }
 
+/// The session gets the table for itself. It loses it again when it falls silent, as one does whose process is frozen.
+pub fn lock(r: &Resolved) -> [String; 2] {
+    let settings = format!("SET SESSION sql_mode = '{SQL_MODE}', wait_timeout = {}", FROZEN.as_secs());
+    [settings, format!("LOCK TABLES {} WRITE", qualified(&r.table))]
+}
+
+pub const UNLOCK: &str = "UNLOCK TABLES";
+
 /// Nobody writes between these statements.
-pub fn under_lock(r: &Resolved, statements: Vec<String>) -> Vec<String> {
-    let mut out = vec![format!("SET SESSION sql_mode = '{SQL_MODE}'"), format!("LOCK TABLES {} WRITE", qualified(&r.table))];
-    out.extend(statements);
-    out.push("UNLOCK TABLES".to_string());
-    out
+fn under_lock(r: &Resolved, statements: Vec<String>) -> Vec<String> {
+    lock(r).into_iter().chain(statements).chain([UNLOCK.to_string()]).collect()
 }
 
 fn drop_watcher(r: &Resolved, watcher: Watcher) -> Vec<String> {
@@ -192,7 +198,7 @@ pub fn exchanged(r: &Resolved) -> Resolved {
 }
 
 /// Old becomes new and new becomes old: nobody writes between the triggers that go and those that come.
-fn swap(home: &str, r: &Resolved) -> Vec<String> {
+pub fn swap(home: &str, r: &Resolved) -> Vec<String> {
     let then = exchanged(r);
     let watcher = Watcher::Sync { watch: false };
     let (old, new) = (ident(&r.old.name), ident(&r.new.name));
@@ -200,7 +206,7 @@ fn swap(home: &str, r: &Resolved) -> Vec<String> {
     statements.push(alter(r, &format!("RENAME COLUMN {old} TO {new}, RENAME COLUMN {new} TO {old}"), "INSTANT"));
     statements.extend(if then.swapped { move_default(&then, &then.new, r.default.as_deref()) } else { render(home, &then, &Ddl::MoveDefaultBack) });
     statements.extend(watcher.create(&then, home));
-    under_lock(r, statements)
+    statements
 }
 
 /// Modes and classes as measured on MySQL 9.7 and MariaDB 10.11.

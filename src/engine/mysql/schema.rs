@@ -132,7 +132,31 @@ impl MySql {
     }
 
     async fn act(&self, session: &mut Session, r: &Resolved, ddl: &Ddl) -> Result<()> {
-        // Again, now that no earlier try of ours can still be under way. A second swap would undo the first.
+        let alone = matches!(ddl, Ddl::InstallSync { .. } | Ddl::InstallObserver { .. } | Ddl::DropSync | Ddl::DropObserver | Ddl::SwapNames { .. });
+        if !alone {
+            return self.act_unless_present(session, r, ddl).await;
+        }
+        // First the table and then the look: what a runner that was killed has sent is through by then. A second swap would undo
+        // the first.
+        session.batch(&render::lock(r).join(";\n"), &format!("locking {}", r.table)).await?;
+        let done = self.act_alone(session, r, ddl).await;
+        if done.as_ref().is_err_and(|e| e.trouble() == Trouble::ConnectionLost) {
+            return done;
+        }
+        session.batch(render::UNLOCK, "unlocking the table").await.and(done)
+    }
+
+    /// Nobody writes, and nobody changes the table.
+    async fn act_alone(&self, session: &mut Session, r: &Resolved, ddl: &Ddl) -> Result<()> {
+        let exchanged = look::names_are(session, r, !r.swapped).await? && !look::names_are(session, r, r.swapped).await?;
+        if exchanged && !matches!(ddl, Ddl::SwapNames { .. }) {
+            let message = format!("the names on {} were exchanged while we looked at it; run again", r.table);
+            return Err(Error::new(Code::TargetChanged, message));
+        }
+        self.act_unless_present(session, r, ddl).await
+    }
+
+    async fn act_unless_present(&self, session: &mut Session, r: &Resolved, ddl: &Ddl) -> Result<()> {
         if look::present(session, self.database(), r, ddl).await? {
             return Ok(());
         }
@@ -153,16 +177,10 @@ impl MySql {
         }
     }
 
-    /// The whole of it in one packet: the server carries on with it when we are killed in the middle.
-    async fn under_lock(&self, session: &mut Session, r: &Resolved, statements: Vec<String>) -> Result<()> {
-        let all = render::under_lock(r, statements);
-        let context = format!("changing the triggers of {}", r.table);
-        let done = session.batch(&all.join(";\n"), &context).await;
-        if done.as_ref().is_err_and(|e| e.trouble() != Trouble::ConnectionLost) {
-            // The statement that would have given the table back was not reached.
-            session.batch("UNLOCK TABLES", "unlocking the table").await?;
-        }
-        done
+    /// The whole of it in one packet, the unlocking too: the server carries on with it when we are killed in the middle.
+    async fn in_one_go(&self, session: &mut Session, r: &Resolved, mut statements: Vec<String>) -> Result<()> {
+        statements.push(render::UNLOCK.to_string());
+        session.batch(&statements.join(";\n"), &format!("changing the triggers of {}", r.table)).await
     }
 
     /// What is there of other variants goes after the new pair has come, so that no write falls between.
@@ -178,14 +196,14 @@ impl MySql {
             statements.push(create);
         }
         statements.extend(found.iter().filter(|name| !names.contains(name)).map(|name| sync::drop_trigger(r, name)));
-        self.under_lock(session, r, statements).await
+        self.in_one_go(session, r, statements).await
     }
 
     async fn remove(&self, session: &mut Session, r: &Resolved, watcher: Watcher) -> Result<()> {
         let all = watcher.all_names(r);
         let found = look::triggers(session, r).await?.into_iter().filter(|t| all.contains(&t.name));
         let statements = found.map(|t| sync::drop_trigger(r, &t.name)).collect();
-        self.under_lock(session, r, statements).await
+        self.in_one_go(session, r, statements).await
     }
 
     /// Either all of it or nothing: what was refused half-way is taken back before anybody can write.
@@ -197,9 +215,8 @@ impl MySql {
                 format!("the names on {} are exchanged, but the sync triggers are not as they should be", r.table),
             ));
         }
-        let all = render::render(self.database(), r, &Ddl::SwapNames { swapped });
-        let Err(refused) = session.batch(&all.join(";\n"), &format!("swapping the names on {}", r.table)).await else { return Ok(()) };
-        if refused.trouble() == Trouble::ConnectionLost || refused.trouble() == Trouble::LockTimeout {
+        let Err(refused) = self.in_one_go(session, r, render::swap(self.database(), r)).await else { return Ok(()) };
+        if refused.trouble() == Trouble::ConnectionLost {
             return Err(refused);
         }
         let mut back = Vec::new();
@@ -212,8 +229,7 @@ impl MySql {
         let names = look::triggers(session, r).await?.into_iter().map(|t| t.name).filter(|name| watcher.all_names(r).contains(name));
         back.extend(names.map(|name| sync::drop_trigger(r, &name)));
         back.extend(watcher.create(r, self.database()));
-        back.push("UNLOCK TABLES".to_string());
-        match session.batch(&back.join(";\n"), "taking the swap back").await {
+        match self.in_one_go(session, r, back).await {
             Ok(()) => Err(refused),
             Err(e) => Err(Error::new(Code::SyncBroken, format!("{refused}; and when it was taken back: {e}"))),
         }
