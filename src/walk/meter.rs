@@ -110,12 +110,12 @@ impl Work {
     /// `sample` has page numbers and rows, ascending. Without one each part of the table counts alike.
     pub fn new(sample: &[(u32, u32)]) -> Work {
         let mut points = vec![(0.0, 0.0)];
-        let each: Vec<f64> = sample.iter().map(|(_, rows)| f64::from(*rows) + PAGE).collect();
-        let last = sample.last().map_or(0.0, |(page, _)| f64::from(*page) + 1.0);
-        let mut sum = 0.0;
-        for ((page, _), work) in sample.iter().zip(&each) {
-            sum += work;
-            points.push(((f64::from(*page) + 1.0) / last, sum));
+        let end = sample.last().map_or(0.0, |(page, _)| f64::from(*page) + 1.0);
+        for (n, (page, rows)) in sample.iter().enumerate() {
+            // A page speaks for all up to the middle between it and the next one: by chance they lie here closer, there wider.
+            let until = sample.get(n + 1).map_or(end, |(next, _)| (f64::from(*page) + f64::from(*next)) / 2.0);
+            let (from, sum) = points[n];
+            points.push((until / end, sum + (until / end - from) * (f64::from(*rows) + PAGE)));
         }
         if sample.is_empty() {
             points.push((1.0, 1.0));

@@ -393,7 +393,7 @@ async fn fill_in_region(mut tx: Tx<'_>, begin: &str, sql: &str, bounds: &Bounds,
 }
 
 /// Pages that tell how full the table's pages are.
-const SAMPLED_PAGES: u32 = 100;
+const SAMPLED_PAGES: u32 = 200;
 
 /// Of a partitioned table the leaves follow each other, as the walk takes them; page numbers count through all of them.
 async fn densities(tx: &Tx<'_>, r: &Resolved) -> Result<Vec<(u32, u32)>> {
