@@ -27,7 +27,7 @@ async fn pressure(session: &mut Session, plan: &Plan, ours: &[u32]) -> Result<Pr
     let rows = session.query(STATUS, (), "looking at the server's load").await?;
     let status = rows.iter().map(|row| Ok((get::<String>(row, 0)?, get::<String>(row, 1)?))).collect::<Result<Vec<_>>>()?;
     let number = |name: &str| status.iter().find(|(n, _)| n == name).and_then(|(_, value)| value.parse::<u64>().ok());
-    // What was made is known at once; what was written to disk, in which there is padding, only on older servers.
+    // What was made, which MySQL counts every ten milliseconds; what was written to disk, in which there is padding, only on older servers.
     let log = number("Innodb_redo_log_current_lsn").or(number("Innodb_lsn_current")).or(number("Innodb_os_log_written"));
     Ok(Pressure {
         // Ours, that asks, is one of them.
